@@ -23,7 +23,7 @@ static const double MAX_PARAMETERS = (double)((int64_t)1 << 50);
 
 /* The keys of --model as a table of options (base/opt.h), in the order in which config_print prints
  * them; the values are the fields of c. The words of a choice stand in the order of its enum. */
-enum { N_KEYS = 16 };
+enum { N_KEYS = 19 };
 static void rows_of(Config *c, Opt rows[N_KEYS + 1]) {
     const Opt all[] = {
         {"layers", OPT_INT, &c->layers, "", 1, MAX_DIM, "N", ""},
@@ -43,15 +43,21 @@ static void rows_of(Config *c, Opt rows[N_KEYS + 1]) {
         {"theta", OPT_FLOAT, &c->rope_theta, "", 1e-300, 1e300, "X", ""},
         {"rope_factor", OPT_FLOAT, &c->rope_factor, "", 1, 1e6, "X", ""},
         {"rope_seq", OPT_INT, &c->rope_seq, "", 1, MAX_DIM, "N", ""},
+        {"head_dim", OPT_INT, &c->head_dim, "", 0, MAX_DIM, "N", ""},
+        {"qkv_bias", OPT_BOOL, &c->qkv_bias, "", 0, 0, "", ""},
+        {"qk_norm", OPT_BOOL, &c->qk_norm, "", 0, 0, "", ""},
         {0},
     };
     _Static_assert(sizeof all / sizeof *all == N_KEYS + 1, "rows_of");
     memcpy(rows, all, sizeof all);
 }
 
-/* Keys that mean something: without the last two where positions are not stretched. */
-static int n_keys(const Config *c) {
-    return c->rope_factor == 1 ? N_KEYS - 2 : N_KEYS;
+/* Does the model need a key, one of rows_of(c)? Checkpoints older than a key do without it. */
+static bool needs(const Config *c, const Opt *row) {
+    if (row->value == &c->rope_factor || row->value == &c->rope_seq) return c->rope_factor != 1;
+    if (row->value == &c->head_dim) return c->head_dim > 0;
+    if (row->value == &c->qkv_bias) return c->qkv_bias;
+    return row->value != &c->qk_norm || c->qk_norm;
 }
 
 const char *config_act_name(ActKind act, char buf[16]) {
@@ -134,6 +140,8 @@ bool config_change(Config *c, const char *text, Err *e) {
     // C. Rounded up to a multiple of 64; LLaMA rounds up to one of 256.
     if (!c->ffn)
         c->ffn = c->act == ACT_SWIGLU ? (c->channels * 8 / 3 + 63) / 64 * 64 : 4 * c->channels;
+    if (c->head_dim * c->heads == c->channels) c->head_dim = 0; // one text for one model
+    if (c->bias) c->qkv_bias = false;
     return config_check(c, e);
 }
 
@@ -144,7 +152,9 @@ static double parameters(const Config *c) {
     double up = c->act == ACT_SWIGLU ? 2 * ffn : ffn;
     double norm = c->norm == NORM_LAYER && c->bias ? 2 * C : C;
     double block = C * qkv + attn * C + C * up + ffn * C + 2 * norm;
-    if (c->bias) block += qkv + C + up + C;
+    if (config_biased(c, true)) block += qkv;
+    if (c->bias) block += C + up + C;
+    if (c->qk_norm) block += 2 * (double)config_head_size(c);
     return (double)c->vocab * C * (c->tied ? 1 : 2) +
            (c->pos == POS_LEARNED ? (double)c->seq * C : 0) + layers * block + norm;
 }
@@ -160,14 +170,14 @@ bool config_check(const Config *c, Err *e) {
         if (!(x >= o->min && x <= o->max))
             return err(e, "model: %s=%.10g: from %.10g to %.10g", o->name, x, o->min, o->max);
     }
-    if (c->channels % c->heads)
-        return err(e, "model: heads=%lld do not divide channels=%lld", (long long)c->heads,
-                   (long long)c->channels);
+    if (!c->head_dim && c->channels % c->heads)
+        return err(e, "model: heads=%lld do not divide channels=%lld, and there is no head_dim",
+                   (long long)c->heads, (long long)c->channels);
     if (c->heads % c->kv_heads)
         return err(e, "model: kv_heads=%lld do not divide heads=%lld", (long long)c->kv_heads,
                    (long long)c->heads);
     if (c->pos == POS_ROPE && config_head_size(c) % 2)
-        return err(e, "model: pos=rope needs an even head size, channels/heads is %lld",
+        return err(e, "model: pos=rope needs an even head size, not %lld",
                    (long long)config_head_size(c));
     if (c->layers > MAX_LAYERS)
         return err(e, "model: layers=%lld: at most %d", (long long)c->layers, MAX_LAYERS);
@@ -181,9 +191,10 @@ void config_print(const Config *c, char *buf, size_t n) {
     Opt rows[N_KEYS + 1];
     char value[32];
     rows_of(&copy, rows);
-    for (int i = 0, at = 0; i < n_keys(c) && at < (int)n; i++)
-        at += snprintf(buf + at, n - (size_t)at, "%s%s=%s", i ? "," : "", rows[i].name,
-                       opt_text(&rows[i], value, sizeof value));
+    for (int i = 0, at = 0; i < N_KEYS && at < (int)n; i++)
+        if (needs(&copy, &rows[i]))
+            at += snprintf(buf + at, n - (size_t)at, "%s%s=%s", i ? "," : "", rows[i].name,
+                           opt_text(&rows[i], value, sizeof value));
 }
 
 bool config_equal(const Config *a, const Config *b) {
@@ -196,7 +207,8 @@ bool config_difference(const Config *a, const Config *b, char in_a[64], char in_
     Opt x[N_KEYS + 1], y[N_KEYS + 1];
     char p[32], q[32];
     rows_of(&copy[0], x), rows_of(&copy[1], y);
-    for (int i = 0; i < n_keys(a) || i < n_keys(b); i++) {
+    for (int i = 0; i < N_KEYS; i++) {
+        if (!needs(&copy[0], &x[i]) && !needs(&copy[1], &y[i])) continue;
         if (strcmp(opt_text(&x[i], p, sizeof p), opt_text(&y[i], q, sizeof q)) == 0) continue;
         snprintf(in_a, 64, "%s=%s", x[i].name, p);
         snprintf(in_b, 64, "%s=%s", y[i].name, q);
@@ -213,5 +225,6 @@ double config_flops_per_token(const Config *c, int64_t seq) {
     // rows of embeddings that are only looked up, never multiplied
     int64_t looked_up = (c->pos == POS_LEARNED ? c->seq : 0) + (c->tied ? 0 : c->vocab);
     double n = (double)(config_parameters(c) - looked_up * c->channels);
-    return 6 * n + 6 * (double)(c->layers * c->channels) * (double)seq;
+    double heads = (double)(c->heads * config_head_size(c));
+    return 6 * n + 6 * (double)c->layers * heads * (double)seq;
 }

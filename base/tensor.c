@@ -11,7 +11,7 @@
 
 /* For allocation. PER_LAYER: most tensors of a layer. OUTSIDE: most tensors outside of layers.
  * SLICES: most file tensors of a layer, divided by PER_LAYER. */
-enum { PER_LAYER = 12, OUTSIDE = 5, SLICES = 2 };
+enum { PER_LAYER = 13, OUTSIDE = 5, SLICES = 2 };
 
 /* Concatenates n texts. The planner makes tables by the thousand when it prices layouts, and printf
  * takes ten times as long. */
@@ -117,14 +117,15 @@ typedef struct Parts {
     int n;
 } Parts;
 
-/* Adds a linear layer: its weight [rows, sum of parts.cols], its bias if the model has biases, and
- * their file tensors. std: standard deviation of the initial weights. */
+/* Adds a linear layer: its weight [rows, sum of parts.cols], its bias if it has one, and their file
+ * tensors. std: standard deviation of the initial weights. */
 static void linear(const Scope *p, int64_t rows, float std, const char *ours, const char *gpt2,
                    Parts parts) {
     const Config *c = &p->t->config;
     int64_t cols = 0, col = 0;
     for (int i = 0; i < parts.n; i++) cols += parts.cols[i];
-    for (int b = 0; b < (c->bias ? 2 : 1); b++, col = 0) {
+    bool biased = config_biased(c, strcmp(ours, "qkv") == 0);
+    for (int b = 0; b < (biased ? 2 : 1); b++, col = 0) {
         const char *tail = b ? ".bias" : ".weight";
         if (b)
             add_vector(p, cols, 0.0f, ours, tail)->in_matmuls = true;
@@ -136,6 +137,14 @@ static void linear(const Scope *p, int64_t rows, float std, const char *ours, co
             for (int i = 0; i < parts.n; col += parts.cols[i++])
                 slice(p, col, parts.cols[i], !b, parts.names[i], tail);
     }
+}
+
+/* The weights of the norms of q and of k, one vector. */
+static void qk_norm(const Scope *p, int64_t D) {
+    bool is_llama = llama_names(&p->t->config);
+    add_vector(p, 2 * D, 1.0f, "qk_norm", ".weight");
+    slice(p, 0, D, false, is_llama ? "self_attn.q_norm" : "attn.q_norm", ".weight");
+    slice(p, D, D, false, is_llama ? "self_attn.k_norm" : "attn.k_norm", ".weight");
 }
 
 /* Adds the tensors of layer l. */
@@ -151,6 +160,7 @@ static void block(TensorTable *t, int l) {
            (Parts){{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
                    {c->heads * D, c->kv_heads * D, c->kv_heads * D},
                    3});
+    if (c->qk_norm) qk_norm(&p, D);
     linear(&p, c->heads * D, residual, "attn_out", "attn.c_proj",
            (Parts){{"self_attn.o_proj"}, {C}, 1});
     norm(&p, "ln2", "ln_2", "post_attention_layernorm");

@@ -9,6 +9,7 @@
  *   wpe                   [S, C]             wpe.weight         -
  *   h.i.ln1.weight .bias  [C]                h.i.ln_1.*         input_layernorm.weight
  *   h.i.qkv.weight .bias  [C, (H+2Hkv)D]     h.i.attn.c_attn.*  self_attn.{q,k,v}_proj.*
+ *   h.i.qk_norm.weight    [2 D]              h.i.attn.*         self_attn.{q,k}_norm.weight
  *   h.i.attn_out.*        [H D, C]           h.i.attn.c_proj.*  self_attn.o_proj.*
  *   h.i.ln2.*             [C]                h.i.ln_2.*         post_attention_layernorm.weight
  *   h.i.up.*              [C, F] or [C, 2F]  h.i.mlp.c_fc.*     mlp.{gate,up}_proj.* (gate first)

@@ -7,10 +7,11 @@
 
 HfKind hf_config_kind(const Config *c) {
     if (c->norm == NORM_LAYER && c->pos == POS_LEARNED && c->act == ACT_GELU && c->bias &&
-        c->kv_heads == c->heads)
+        c->kv_heads == c->heads && !c->head_dim && !c->qk_norm)
         return HF_GPT2;
-    if (c->norm == NORM_RMS && c->pos == POS_ROPE && c->act == ACT_SWIGLU) return HF_LLAMA;
-    return HF_OWN;
+    if (c->norm != NORM_RMS || c->pos != POS_ROPE || c->act != ACT_SWIGLU) return HF_OWN;
+    if (!c->qk_norm) return c->qkv_bias ? HF_QWEN2 : HF_LLAMA;
+    return c->bias || c->qkv_bias ? HF_OWN : HF_QWEN3;
 }
 
 static json_t *gpt2_json(const Config *c) {
@@ -24,10 +25,17 @@ static json_t *gpt2_json(const Config *c) {
                      0.0, "attn_pdrop", 0.0, "initializer_range", 0.02);
 }
 
-static json_t *llama_json(const Config *c) {
+/* LLaMA's and Qwen's keys are the same. `transformers` gives q, k and v of Qwen 2 biases without a
+ * key for them. */
+static json_t *llama_json(const Config *c, HfKind kind) {
+    static const char *const types[] = {
+        [HF_LLAMA] = "llama", [HF_QWEN2] = "qwen2", [HF_QWEN3] = "qwen3"};
+    static const char *const classes[] = {[HF_LLAMA] = "LlamaForCausalLM",
+                                          [HF_QWEN2] = "Qwen2ForCausalLM",
+                                          [HF_QWEN3] = "Qwen3ForCausalLM"};
     json_t *root = json_pack(
         "{s:s,s:[s],s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:s,s:b,s:b,s:b,s:f,s:f}", "model_type",
-        "llama", "architectures", "LlamaForCausalLM", "hidden_size", (json_int_t)c->channels,
+        types[kind], "architectures", classes[kind], "hidden_size", (json_int_t)c->channels,
         "intermediate_size", (json_int_t)c->ffn, "num_hidden_layers", (json_int_t)c->layers,
         "num_attention_heads", (json_int_t)c->heads, "num_key_value_heads", (json_int_t)c->kv_heads,
         "head_dim", (json_int_t)config_head_size(c), "max_position_embeddings", (json_int_t)c->seq,
@@ -69,9 +77,9 @@ char *hf_config_text(const Config *c, bool bf16) {
     HfKind kind = hf_config_kind(c);
     char ours[512];
     config_print(c, ours, sizeof ours);
-    json_t *root = kind == HF_GPT2    ? gpt2_json(c)
-                   : kind == HF_LLAMA ? llama_json(c)
-                                      : json_pack("{s:s}", "model_type", "train_gpt");
+    json_t *root = kind == HF_GPT2  ? gpt2_json(c)
+                   : kind == HF_OWN ? json_pack("{s:s}", "model_type", "train_gpt")
+                                    : llama_json(c, kind);
     put_ids(root, c);
     json_object_set_new(root, "torch_dtype", json_string(bf16 ? "bfloat16" : "float32"));
     json_object_set_new(root, "train_gpt", json_string(ours));
@@ -173,9 +181,10 @@ static void read_rope(Reader *r, const char *key, Config *c) {
     r->ok = in.ok;
 }
 
-/* Reads a LLaMA config.json; refuses other activations, biases in only some layers, rotary
- * positions scaled in other ways than LLaMA 3.1's, and a head size other than channels/heads. */
-static void read_llama(Reader *r, Config *c) {
+/* Reads the config.json of a LLaMA, Qwen 2 or Qwen 3; refuses other activations, biases of other
+ * layers than all or q, k and v, rotary positions scaled in other ways than LLaMA 3.1's, and
+ * attention in sliding windows. */
+static void read_llama(Reader *r, Config *c, HfKind kind) {
     *c = (Config){.norm = NORM_RMS, .pos = POS_ROPE, .act = ACT_SWIGLU};
     c->rope_factor = 1, c->rope_seq = ROPE_SEQ;
     c->layers = get_whole(r, "num_hidden_layers", NEEDED);
@@ -183,27 +192,26 @@ static void read_llama(Reader *r, Config *c) {
     c->kv_heads = get_whole(r, "num_key_value_heads", c->heads);
     c->channels = get_whole(r, "hidden_size", NEEDED),
     c->ffn = get_whole(r, "intermediate_size", NEEDED);
-    c->seq = get_whole(r, "max_position_embeddings", 2048),
+    c->seq = get_whole(r, "max_position_embeddings", kind == HF_LLAMA ? 2048 : 32768),
     c->vocab = get_whole(r, "vocab_size", NEEDED);
     c->norm_eps = get_number(r, "rms_norm_eps", 1e-6);
     c->rope_theta = get_number(r, "rope_theta", 10000);
     c->tied = get_bool(r, "tie_word_embeddings", false);
-    c->bias = get_bool(r, "attention_bias", false);
+    c->bias = kind != HF_QWEN2 && get_bool(r, "attention_bias", false);
+    c->qkv_bias = kind == HF_QWEN2, c->qk_norm = kind == HF_QWEN3;
+    demand_bool(r, "use_sliding_window", false);
     demand_word(r, "hidden_act", "silu", "swish");
     bool mlp_bias = get_bool(r, "mlp_bias", false);
     if (r->ok && mlp_bias != c->bias)
         r->ok = err(r->e,
                     "\"attention_bias\" is %s and \"mlp_bias\" is %s: in this trainer all linear "
-                    "layers have biases or none has",
+                    "layers have biases, those of q, k and v alone, or none",
                     c->bias ? "true" : "false", mlp_bias ? "true" : "false");
     read_rope(r, "rope_scaling", c);
     read_rope(r, "rope_parameters", c);
-    int64_t head = get_whole(r, "head_dim", c->channels / c->heads);
-    if (r->ok && head != c->channels / c->heads)
-        r->ok = err(r->e,
-                    "\"head_dim\" is %lld; this trainer needs hidden_size / num_attention_heads = "
-                    "%lld",
-                    (long long)head, (long long)(c->channels / c->heads));
+    // where the key is missing `transformers` takes 128 for Qwen 3
+    int64_t head = get_whole(r, "head_dim", kind == HF_QWEN3 ? 128 : c->channels / c->heads);
+    if (head != c->channels / c->heads || c->channels % c->heads) c->head_dim = head;
 }
 
 static void read_own(Reader *r, Config *c) {
@@ -259,11 +267,15 @@ bool hf_config_parse(const char *text, size_t n, Config *c, Err *e) {
     else if (strcmp(type, "gpt2") == 0)
         read_gpt2(&r, c);
     else if (strcmp(type, "llama") == 0)
-        read_llama(&r, c);
+        read_llama(&r, c, HF_LLAMA);
+    else if (strcmp(type, "qwen2") == 0)
+        read_llama(&r, c, HF_QWEN2);
+    else if (strcmp(type, "qwen3") == 0)
+        read_llama(&r, c, HF_QWEN3);
     else if (strcmp(type, "train_gpt") == 0)
         read_own(&r, c);
     else
-        r.ok = err(e, "model_type \"%.60s\": only gpt2 and llama can be read", type);
+        r.ok = err(e, "model_type \"%.60s\": only gpt2, llama, qwen2 and qwen3 can be read", type);
     refuse_quantized(&r);
     demand_causal(&r);
     if (r.ok) read_ids(root, c);

@@ -136,7 +136,8 @@ bool llmc_model_load(const char *path, const TensorTable *t, Err *e) {
 }
 
 bool llmc_model_fits(const Config *c, Err *e) {
-    const char *key = hf_config_kind(c) != HF_GPT2        ? "norm, pos, act, bias, kv_heads"
+    const char *key = hf_config_kind(c) != HF_GPT2
+                          ? "norm, pos, act, bias, kv_heads, head_dim, qk_norm"
                       : c->ffn != 4 * c->channels         ? "ffn"
                       : !c->tied                          ? "tied"
                       : (float)c->norm_eps != (float)1e-5 ? "eps"

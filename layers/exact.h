@@ -92,5 +92,8 @@ void exact_position_backward(Team *t, const Embedding *e, int64_t *dwpe_64, int6
 void exact_norm_weight_backward(Team *t, const Norm *n, int64_t *dgamma_64, int64_t *dbeta_64,
                                 const float *dy, const float *x, const float *mean,
                                 const float *rstd, int exponent);
+/* dgamma_64[2 D] += what qk_norm_weight_backward adds to dgamma. */
+void exact_qk_norm_weight_backward(Team *t, const QkNorm *q, int64_t *dgamma_64, const float *dy,
+                                   const float *x, int exponent);
 
 #endif

@@ -43,7 +43,8 @@
                        X(position_forward) X(position_backward) \
     /* norm.h */       X(norm_forward) X(residual_norm) X(norm_backward) X(norm_workspace) \
                        X(norm_statistics) X(norm_merge) X(norm_apply) X(norm_backward_sums) \
-                       X(norm_backward_apply) \
+                       X(norm_backward_apply) X(qk_norm) X(qk_norm_backward) \
+                       X(qk_norm_weight_backward) \
     /* activation.h */ X(act_forward) X(act_backward) X(swiglu_forward) X(swiglu_backward) \
                        X(bias_backward) X(bias_residual) \
     /* rope.h */       X(rope) \
@@ -54,7 +55,8 @@
     /* peak.h */       X(peak) \
     /* exact.h */      X(matmul_exact) X(exact_to_float) X(exact_wide_to_double) X(exact_add) \
                        X(exact_sum) X(exact_bias_backward) X(exact_embedding_backward) \
-                       X(exact_position_backward) X(exact_norm_weight_backward)
+                       X(exact_position_backward) X(exact_norm_weight_backward) \
+                       X(exact_qk_norm_weight_backward)
 // clang-format on
 
 // A pointer type for each of them; struct Kernels has a pointer to each, with the function's name.

@@ -329,3 +329,93 @@ void norm_backward_apply(Team *t, const Norm *n, Act *dx, const Act *dy, const A
     b.n_given = n->part ? norm_parts(n) : 1;
     if (n->C > 0) team_for(t, n->T, norm_grain(n), backward_apply_rows, &b);
 }
+
+/* ---- QK-norm ---- */
+
+typedef struct Heads {
+    const QkNorm *q;
+    float *out; // y or dx
+    const float *dy, *x;
+} Heads;
+
+float qk_norm_rstd(const QkNorm *q, const float *x) {
+    return 1 / sqrtf(row_squares(x, 0, q->D) / (float)q->D + q->eps);
+}
+
+/* y = x rstd gamma, of one head. */
+static void head_forward(const QkNorm *q, const float *gamma, float *y, const float *x) {
+    Norm n = {.kind = NORM_RMS, .C = q->D, .gamma = gamma};
+    row_apply(&n, y, x, 0, qk_norm_rstd(q, x));
+}
+
+/* dx = rstd (g - h mean(g h)) with g = dy gamma and h = x rstd, of one head. */
+static void head_backward(const QkNorm *q, const float *gamma, float *dx, const float *dy,
+                          const float *x) {
+    Norm n = {.kind = NORM_RMS, .C = q->D, .gamma = gamma};
+    float rstd = qk_norm_rstd(q, x);
+    RowSums s = backward_sums(&n, NULL, NULL, dy, x, 0, rstd, 0, q->D);
+    vf r = vf_set1(rstd), mean_gh = vf_set1(s.gh / (float)q->D);
+    EACH_VECTOR(i, k, 0, q->D) {
+        vf h = vf_load_n(x + i, k) * r, g = vf_load_n(dy + i, k) * vf_load_n(gamma + i, k);
+        vf_store_n(dx + i, r * (g - h * mean_gh), k);
+    }
+}
+
+/* The heads of tokens begin .. end, forward or, with dy, backward. */
+static void head_rows(void *ctx, int64_t begin, int64_t end) {
+    const Heads *w = ctx;
+    const QkNorm *q = w->q;
+    int64_t all = qk_norm_heads(q), D = q->D;
+    for (int64_t i = begin * all; i < end * all; i++) {
+        const float *from = w->dy ? w->dy : w->x, *gamma = q->gamma + (i % all < q->H ? 0 : D);
+        if (i % all >= q->H + q->Hkv)
+            memmove(w->out + i * D, from + i * D, (size_t)D * sizeof *from);
+        else if (w->dy)
+            head_backward(q, gamma, w->out + i * D, w->dy + i * D, w->x + i * D);
+        else
+            head_forward(q, gamma, w->out + i * D, w->x + i * D);
+    }
+}
+
+static int64_t head_grain(const QkNorm *q) {
+    Norm row = {.C = qk_norm_heads(q) * q->D};
+    return norm_grain(&row);
+}
+
+void qk_norm(Team *t, const QkNorm *q, Act *y, const Act *x) {
+    team_for(t, q->T, head_grain(q), head_rows, &(Heads){.q = q, .out = y, .x = x});
+}
+
+void qk_norm_backward(Team *t, const QkNorm *q, Act *dx, const Act *dy, const Act *x) {
+    team_for(t, q->T, head_grain(q), head_rows, &(Heads){q, dx, dy, x});
+}
+
+/* The panels begin .. end of tokens: the sums of dy h over all query heads and over all key heads
+ * go to the workspace. */
+static void head_panels(void *ctx, int64_t begin, int64_t end) {
+    const Heads *w = ctx;
+    const QkNorm *q = w->q;
+    int64_t all = qk_norm_heads(q), D = q->D;
+    for (int64_t p = begin; p < end; p++) {
+        float *sums = (float *)q->workspace + p * 2 * D;
+        int64_t last = (p + 1) * PANEL < q->T ? (p + 1) * PANEL : q->T;
+        memset(sums, 0, (size_t)(2 * D) * sizeof *sums);
+        for (int64_t i = p * PANEL * all; i < last * all; i++) {
+            const float *dy = w->dy + i * D, *x = w->x + i * D;
+            float *sum = sums + (i % all < q->H ? 0 : D);
+            if (i % all >= q->H + q->Hkv) continue;
+            vf r = vf_set1(qk_norm_rstd(q, x));
+            EACH_VECTOR(c, k, 0, D) {
+                vf h = vf_load_n(x + c, k) * r;
+                vf_store_n(sum + c, vf_fma(vf_load_n(dy + c, k), h, vf_load_n(sum + c, k)), k);
+            }
+        }
+    }
+}
+
+void qk_norm_weight_backward(Team *t, const QkNorm *q, const Act *dy, const Act *x) {
+    team_for(t, n_panels(q->T), 1, head_panels, &(Heads){q, NULL, dy, x});
+    Norm panels = {.T = q->T, .C = q->D, .workspace = q->workspace};
+    panels.dgamma = q->dgamma, panels.dbeta = q->dgamma + q->D;
+    team_for(t, q->D, COLUMNS, add_panels, &panels);
+}

@@ -525,6 +525,101 @@ template <class E, int W> __global__ void backward_apply_rows(Backward<E> b) {
     }
 }
 
+/* --- QK-norm: a warp for each head. Per token in bf16, with qkv rows of N = (H + 2 Hkv) D: forward
+ * 4N bytes, dx 6N, the weight's gradient 4N without values. */
+
+template <class E> struct Heads {
+    E *out; // y or dx
+    const E *dy, *x;
+    const float *gamma; // [2 D]
+    float *panels;      // [panels, 2, D]
+    int64_t T, H, Hkv, D, rows;
+    float eps;
+    __device__ int64_t all() const { return H + 2 * Hkv; } // heads of a token
+};
+
+/* rstd of a head. */
+template <class E, int W>
+__device__ __forceinline__ float head_rstd(const Heads<E> &q, const E *x) {
+    float squares = 0;
+    for (int64_t c = this_lane() * W; c < q.D; c += WARP * W) {
+        float v[W];
+        load<E, W>(v, x + c);
+#pragma unroll
+        for (int j = 0; j < W; j++) squares = fmaf(v[j], v[j], squares);
+    }
+    return 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(q.D) + q.eps);
+}
+
+/* BACKWARD: dx = rstd (g - h mean(g h)) with g = dy gamma, h = x rstd; else y = h gamma. Values are
+ * copied. */
+template <class E, int W, bool BACKWARD> __global__ void head_rows(Heads<E> q) {
+    int64_t row = static_cast<int64_t>(blockIdx.x) * WARPS + this_warp(), head = row % q.all();
+    if (row >= q.T * q.all()) return;
+    const E *x = q.x + row * q.D, *from = (BACKWARD ? q.dy : q.x) + row * q.D;
+    const float *gamma = q.gamma + (head < q.H ? 0 : q.D);
+    bool value = head >= q.H + q.Hkv;
+    float rstd = value ? 0 : head_rstd<E, W>(q, x), mean_gh = 0;
+    for (int64_t c = this_lane() * W; c < q.D && BACKWARD && !value; c += WARP * W) {
+        float v[W], d[W], g[W];
+        load<E, W>(v, x + c), load<E, W>(d, from + c), load<float, W>(g, gamma + c);
+#pragma unroll
+        for (int j = 0; j < W; j++) mean_gh = fmaf(d[j] * g[j], v[j] * rstd, mean_gh);
+    }
+    if (BACKWARD) mean_gh = warp_sum(mean_gh) / static_cast<float>(q.D);
+    for (int64_t c = this_lane() * W; c < q.D; c += WARP * W) {
+        float v[W], d[W], g[W];
+        load<E, W>(d, from + c);
+        if (!value) {
+            load<E, W>(v, x + c), load<float, W>(g, gamma + c);
+#pragma unroll
+            for (int j = 0; j < W; j++)
+                d[j] = BACKWARD ? rstd * (d[j] * g[j] - v[j] * rstd * mean_gh) : v[j] * rstd * g[j];
+        }
+        store<E, W>(q.out + row * q.D + c, d);
+    }
+}
+
+// columns of a lane, and of a block, in the gradient of the weight
+enum { HEAD_WORDS = 8, HEAD_COLUMNS = HEAD_WORDS * WARP };
+struct HeadSums {
+    float of[WARPS][2][HEAD_COLUMNS]; // of queries and of keys
+};
+
+/* The sums of dy h over the query heads and over the key heads of a panel of tokens. A warp takes
+ * every WARPS-th head; then the warps are added in order. */
+template <class E> __global__ void head_weight(Heads<E> q) {
+    auto &sums = shared<HeadSums>();
+    int64_t both = q.H + q.Hkv, begin = blockIdx.x * q.rows * both,
+            end = (blockIdx.x + 1) * q.rows * both, first = blockIdx.y * HEAD_COLUMNS;
+    float s[2][HEAD_WORDS] = {{0}};
+    if (end > q.T * both) end = q.T * both;
+    for (int64_t i = begin + this_warp(); i < end; i += WARPS) {
+        int64_t at = (i / both * q.all() + i % both) * q.D;
+        bool key = i % both >= q.H;
+        float rstd = head_rstd<E, 1>(q, q.x + at);
+#pragma unroll
+        for (int j = 0; j < HEAD_WORDS; j++) {
+            int64_t c = first + j * WARP + this_lane();
+            if (c >= q.D) continue;
+            float h = to_float(q.x[at + c]) * rstd, d = to_float(q.dy[at + c]);
+            s[0][j] = fmaf(key ? 0 : d, h, s[0][j]); // constant indices: s stays in registers
+            s[1][j] = fmaf(key ? d : 0, h, s[1][j]);
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < HEAD_WORDS; j++)
+#pragma unroll
+        for (int k = 0; k < 2; k++) sums.of[this_warp()][k][j * WARP + this_lane()] = s[k][j];
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < 2 * HEAD_COLUMNS; i += THREADS) {
+        int k = i / HEAD_COLUMNS, c = i % HEAD_COLUMNS;
+        float sum = 0;
+        for (int w = 0; w < WARPS; w++) sum += sums.of[w][k][c];
+        if (first + c < q.D) q.panels[(2 * blockIdx.x + k) * q.D + first + c] = sum;
+    }
+}
+
 /* --- launchers */
 
 void merge_of(Team *, const Norm *n, float *mean, float *rstd, const float *stats) {
@@ -664,7 +759,44 @@ template <class E> struct Launchers {
                     [&](auto w) { LAUNCH((backward_apply_rows<E, w>), blocks, THREADS, 0, b); });
     }
 
+    static Heads<E> heads(const QkNorm *n, Act *to, const Act *dy, const Act *x) {
+        Heads<E> q;
+        q.out = out(to), q.dy = in(dy), q.x = in(x), q.gamma = n->gamma;
+        q.panels = static_cast<float *>(n->workspace);
+        q.T = n->T, q.H = n->H, q.Hkv = n->Hkv, q.D = n->D, q.rows = norm_panel_rows(n->T);
+        q.eps = n->eps;
+        return q;
+    }
+
+    template <bool BACKWARD> static void launch_heads(const Heads<E> &q) {
+        bool fits = whole_words<E>(q.x, q.D) && whole_words<E>(q.out, q.D) &&
+                    whole_words<E>(q.dy, q.D) && whole_words<float>(q.gamma, q.D);
+        unsigned blocks = blocks_for(q.T * (q.H + 2 * q.Hkv), WARPS);
+        if (blocks > 0)
+            by_words<E>(
+                fits, [&](auto w) { LAUNCH((head_rows<E, w, BACKWARD>), blocks, THREADS, 0, q); });
+    }
+
+    static void qk_norm_of(Team *, const QkNorm *n, Act *y, const Act *x) {
+        launch_heads<false>(heads(n, y, nullptr, x));
+    }
+
+    static void qk_norm_backward_of(Team *, const QkNorm *n, Act *dx, const Act *dy, const Act *x) {
+        launch_heads<true>(heads(n, dx, dy, x));
+    }
+
+    static void qk_norm_weight_of(Team *, const QkNorm *n, const Act *dy, const Act *x) {
+        Heads<E> q = heads(n, nullptr, dy, x);
+        unsigned panels = blocks_for(q.T, q.rows);
+        if (q.T == 0) return;
+        LAUNCH((head_weight<E>), dim3(panels, blocks_for(q.D, HEAD_COLUMNS)), THREADS, 0, q);
+        launch_add_panels(n->dgamma, n->dgamma + q.D, q.panels, panels, 2 * q.D, q.D);
+    }
+
     static void fill(Kernels *k) {
+        k->qk_norm = qk_norm_of;
+        k->qk_norm_backward = qk_norm_backward_of;
+        k->qk_norm_weight_backward = qk_norm_weight_of;
         k->norm_forward = forward_of;
         k->residual_norm = residual_of;
         k->norm_backward = backward_of;

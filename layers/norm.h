@@ -83,4 +83,28 @@ void norm_backward_sums(Team *t, const Norm *n, float *sums, const Act *dy, cons
 void norm_backward_apply(Team *t, const Norm *n, Act *dx, const Act *dy, const Act *x,
                          const float *mean, const float *rstd, const float *sums);
 
+/* QK-norm: RMS norm of each query and each key head of qkv[T, (H + 2 Hkv) D], before positions are
+ * rotated. All query heads share one weight, all key heads another one. rstd is computed again in
+ * backward. Source: Henry et al. 2020; with these weights Qwen 3, 2025. */
+typedef struct QkNorm {
+    int64_t T, H, Hkv, D;
+    float eps;
+    const float *gamma; // [2 D]: of queries, of keys
+    float *dgamma;      // [2 D], accumulated by qk_norm_weight_backward
+    void *workspace;    // norm_workspace(T, D) bytes, for qk_norm_weight_backward
+} QkNorm;
+
+/* Heads of a row: queries, keys and values. */
+static inline int64_t qk_norm_heads(const QkNorm *q) {
+    return q->H + 2 * q->Hkv;
+}
+/* Local. y = norm(x), of values a copy. y may be x. */
+void qk_norm(Team *t, const QkNorm *q, Act *y, const Act *x);
+/* Local. dx of qk_norm, of values a copy of dy. dx may be dy. */
+void qk_norm_backward(Team *t, const QkNorm *q, Act *dx, const Act *dy, const Act *x);
+/* Local. dgamma += by fixed panels of tokens. */
+void qk_norm_weight_backward(Team *t, const QkNorm *q, const Act *dy, const Act *x);
+/* Of the head of D features at x, on the CPU. */
+float qk_norm_rstd(const QkNorm *q, const float *x);
+
 #endif

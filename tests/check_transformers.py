@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Do we and Hugging Face's `transformers` mean the same by a model folder?
 
-    python3 tests/check_transformers.py build         random small models of both shapes, both ways
+    python3 tests/check_transformers.py build         random small models of every kind, both ways
     python3 tests/check_transformers.py build DIR...  saved checkpoints, too
 
 For each model `transformers` saves a folder (one file or shards, fp32, bf16 or fp16), `logits`
@@ -19,7 +19,8 @@ import numpy as np
 import torch
 import transformers
 from transformers import (AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig,
-                          LlamaForCausalLM)
+                          LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
+                          Qwen3ForCausalLM)
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
@@ -41,6 +42,11 @@ MODELS = {
         **LLAMA, rope_parameters={"rope_type": "llama3", "rope_theta": 100.0, "factor": 8.0,
                                   "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                                   "original_max_position_embeddings": 48})),
+    "llama, head_dim": lambda: LlamaForCausalLM(LlamaConfig(**LLAMA, head_dim=12)),
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**LLAMA)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**LLAMA, head_dim=20)),
+    "qwen3 tied": lambda: Qwen3ForCausalLM(Qwen3Config(
+        **LLAMA, head_dim=8, tie_word_embeddings=True, rms_norm_eps=1e-3)),
 }
 failures = 0
 

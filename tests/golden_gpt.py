@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Golden numbers of a tiny GPT-2 and a tiny LLaMA shape, from PyTorch in double precision.
+"""Golden numbers of a tiny GPT-2, LLaMA and Qwen 3 shape, from PyTorch in double precision.
 
-    python3 tests/golden_gpt.py        writes tests/golden/{gpt2,llama}_{weights,grads}.bin and .txt
+    python3 tests/golden_gpt.py        writes tests/golden/KIND_{weights,grads}.bin and KIND.txt
     python3 tests/golden_gpt.py llama  those of one shape
 
 Needs torch, numpy and transformers; the test suite reads only the files. The models below are
-plain; each is asserted to equal transformers' GPT2LMHeadModel or LlamaForCausalLM with the same
-weights. Double precision makes the files the true values to fp32: what tests/test_golden.c sees is
-the error of the code under test alone. How far PyTorch's own fp32 lies from them is printed into
-the .txt files, which is where the tolerances of the test come from.
+plain; each is asserted to equal transformers' GPT2LMHeadModel, LlamaForCausalLM or
+Qwen3ForCausalLM with the same weights. Double precision makes the files the true values to fp32:
+what tests/test_golden.c sees is the error of the code under test alone. How far PyTorch's own fp32
+lies from them is printed into the .txt files, which is where the tolerances of the test come from.
 
 .bin: lines of text that start with '#', lines "name rows cols", the line "data", and then the
 tensors in that order as little-endian fp32, row-major. Names and layouts of base/tensor.h.
@@ -30,17 +30,27 @@ SHAPES = {
     "gpt2": dict(H=2, Hkv=2, F=128, text=f"layers={L},heads=2,channels={C},seq={S},vocab={V}"),
     "llama": dict(H=2, Hkv=1, F=88, text=f"llama,layers={L},heads=2,kv_heads=1,channels={C},"
                                          f"ffn=88,seq={S},vocab={V},eps=1e-05,theta=10000"),
+    "qwen3": dict(H=3, Hkv=1, D=10, F=88,
+                  text=f"llama,layers={L},heads=3,kv_heads=1,channels={C},ffn=88,seq={S},vocab={V},"
+                       "eps=1e-05,theta=10000,head_dim=10,qk_norm=1"),
 }
+
+
+def head_size(kind):
+    return SHAPES[kind].get("D", C // SHAPES[kind]["H"])
 
 
 def shapes(kind):
     """(name, rows, cols) of every parameter, in the order of base/tensor.c; rows 1: a vector."""
     s, gpt2 = SHAPES[kind], kind == "gpt2"
-    qkv = (s["H"] + 2 * s["Hkv"]) * (C // s["H"])
+    D = head_size(kind)
+    qkv, att = (s["H"] + 2 * s["Hkv"]) * D, s["H"] * D
     out = [("wte", V, C)] + ([("wpe", S, C)] if gpt2 else [])
     for i in range(L):
-        for name, rows, cols in (("ln1", 0, C), ("qkv", C, qkv), ("attn_out", C, C), ("ln2", 0, C),
-                                 ("up", C, s["F"] * (1 if gpt2 else 2)), ("down", s["F"], C)):
+        norms = [("qk_norm", 0, 2 * D)] if kind == "qwen3" else []
+        for name, rows, cols in [("ln1", 0, C), ("qkv", C, qkv), *norms, ("attn_out", att, C),
+                                 ("ln2", 0, C), ("up", C, s["F"] * (1 if gpt2 else 2)),
+                                 ("down", s["F"], C)]:
             out.append((f"h.{i}.{name}.weight", max(rows, 1), cols))
             if gpt2:
                 out.append((f"h.{i}.{name}.bias", 1, cols))
@@ -49,7 +59,7 @@ def shapes(kind):
 
 
 def is_norm(name):
-    return ".ln" in name or name.startswith("lnf")
+    return ".ln" in name or name.startswith("lnf") or "qk_norm" in name
 
 
 def initial(kind):
@@ -76,15 +86,19 @@ def rotate(x):  # [B, heads, S, D]: pairs (i, i + D/2)
     return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
 
 
+def rms_norm(x, weight):
+    return x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight
+
+
 def forward(kind, w, tokens):
     s, gpt2 = SHAPES[kind], kind == "gpt2"
-    H, Hkv, D = s["H"], s["Hkv"], C // s["H"]
+    H, Hkv, D = s["H"], s["Hkv"], head_size(kind)
     mask = torch.full((S, S), -math.inf, dtype=w["wte"].dtype).triu(1)
 
     def norm(x, name):
         if gpt2:
             return F.layer_norm(x, (C,), w[name + ".weight"][0], w[name + ".bias"][0], 1e-5)
-        return x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt() * w[name + ".weight"][0]
+        return rms_norm(x, w[name + ".weight"][0])
 
     def linear(x, name):
         y = x @ w[name + ".weight"]
@@ -96,11 +110,14 @@ def forward(kind, w, tokens):
     for i in range(L):
         heads = linear(norm(x, f"h.{i}.ln1"), f"h.{i}.qkv").view(B, S, H + 2 * Hkv, D)
         q, k, v = heads.transpose(1, 2).split((H, Hkv, Hkv), 1)
+        if kind == "qwen3":
+            weight = w[f"h.{i}.qk_norm.weight"][0]
+            q, k = rms_norm(q, weight[:D]), rms_norm(k, weight[D:])
         if not gpt2:
             q, k = rotate(q), rotate(k)
         k, v = (t.repeat_interleave(H // Hkv, 1) for t in (k, v))
         p = (q @ k.transpose(-1, -2) / math.sqrt(D) + mask).softmax(-1)
-        x = x + linear((p @ v).transpose(1, 2).reshape(B, S, C), f"h.{i}.attn_out")
+        x = x + linear((p @ v).transpose(1, 2).reshape(B, S, H * D), f"h.{i}.attn_out")
         u = linear(norm(x, f"h.{i}.ln2"), f"h.{i}.up")
         if gpt2:
             u = 0.5 * u * (1 + torch.tanh(math.sqrt(2 / math.pi) * (u + 0.044715 * u ** 3)))
@@ -117,7 +134,7 @@ def loss_of(logits, targets):
 def hugging_face(kind, w):
     """The same weights in transformers' model, and a function name -> gradient in our layout."""
     s = SHAPES[kind]
-    D = C // s["H"]
+    D = head_size(kind)
     if kind == "gpt2":
         m = transformers.GPT2LMHeadModel(transformers.GPT2Config(
             vocab_size=V, n_positions=S, n_embd=C, n_layer=L, n_head=s["H"], resid_pdrop=0,
@@ -133,11 +150,14 @@ def hugging_face(kind, w):
                     pieces[f"h.{i}.{a}.{tail}"] = f"h.{i}.{b}.{tail}"
         pieces = {k: ["transformer." + v] for k, v in pieces.items()}
     else:
-        m = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        model, config = ((transformers.Qwen3ForCausalLM, transformers.Qwen3Config)
+                         if kind == "qwen3" else
+                         (transformers.LlamaForCausalLM, transformers.LlamaConfig))
+        m = model(config(
             vocab_size=V, hidden_size=C, intermediate_size=s["F"], num_hidden_layers=L,
             num_attention_heads=s["H"], num_key_value_heads=s["Hkv"], max_position_embeddings=S,
-            rms_norm_eps=1e-5, rope_theta=10000.0, tie_word_embeddings=False, bos_token_id=0,
-            eos_token_id=0)).double()
+            head_dim=D, rms_norm_eps=1e-5, rope_theta=10000.0, tie_word_embeddings=False,
+            bos_token_id=0, eos_token_id=0)).double()
         pieces = {"wte": ["model.embed_tokens.weight"], "lnf.weight": ["model.norm.weight"],
                   "head": ["lm_head.weight"]}
         for i in range(L):
@@ -145,11 +165,13 @@ def hugging_face(kind, w):
             pieces[q + "ln1.weight"] = [p + "input_layernorm.weight"]
             pieces[q + "ln2.weight"] = [p + "post_attention_layernorm.weight"]
             pieces[q + "qkv.weight"] = [p + f"self_attn.{x}_proj.weight" for x in "qkv"]
+            if kind == "qwen3":
+                pieces[q + "qk_norm.weight"] = [p + f"self_attn.{x}_norm.weight" for x in "qk"]
             pieces[q + "attn_out.weight"] = [p + "self_attn.o_proj.weight"]
             pieces[q + "up.weight"] = [p + f"mlp.{x}_proj.weight" for x in ("gate", "up")]
             pieces[q + "down.weight"] = [p + "mlp.down_proj.weight"]
     params = dict(m.named_parameters())
-    flip = kind == "llama"  # nn.Linear holds [out, in]
+    flip = kind != "gpt2"  # nn.Linear holds [out, in]
 
     def linear(name):
         return flip and name.startswith("h.") and not is_norm(name)
@@ -160,7 +182,7 @@ def hugging_face(kind, w):
             if len(files) == 3:
                 parts = parts.split((s["H"] * D, s["Hkv"] * D, s["Hkv"] * D), 1)
             elif len(files) == 2:
-                parts = parts.split(s["F"], 1)
+                parts = parts.split(parts.shape[1] // 2, 1)
             else:
                 parts = [parts]
             for f, x in zip(files, parts):
@@ -168,7 +190,7 @@ def hugging_face(kind, w):
 
     def grad(name):
         g = [params[f].grad for f in pieces[name]]
-        return torch.cat([x.T for x in g], 1) if linear(name) else g[0].reshape(w[name].shape)
+        return torch.cat([x.T if linear(name) else x.reshape(-1, x.shape[-1]) for x in g], 1)
 
     return m, grad
 
@@ -178,7 +200,7 @@ def check_hugging_face(kind, w, tokens, targets, logits):
     theirs = m(torch.tensor(tokens)).logits
     loss_of(theirs, torch.tensor(targets)).backward()
     # transformers computes the angles of rope in fp32: 1e-6 there, 1e-12 for GPT-2
-    limit = 1e-5 if kind == "llama" else 1e-11
+    limit = 1e-11 if kind == "gpt2" else 1e-5
     worst = (theirs - logits).abs().max().item()
     for name in w:
         worst = max(worst, (grad(name) - w[name].grad).abs().max().item())

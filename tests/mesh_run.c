@@ -361,8 +361,8 @@ bool mesh_near(const MeshRun *a, const MeshRun *b, MeshDiff most) {
 
 const char *const mesh_models[N_MESH_MODELS] = {
     "layers=3,heads=5,channels=20,seq=10,vocab=37",
-    "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=22,seq=10,vocab=29",
-    "layers=1,heads=3,channels=9,seq=10,vocab=11,bias=0,tied=0,act=relu2"};
+    "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=22,seq=10,vocab=29,head_dim=8,qk_norm=1",
+    "layers=1,heads=3,channels=9,seq=10,vocab=11,bias=0,qkv_bias=1,tied=0,act=relu2"};
 
 const char *const mesh_overlaps[N_MESH_OVERLAPS] = {
     "bulk",         "none",      "chunk=2",   "bulk+halves",         "ring",

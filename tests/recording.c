@@ -56,6 +56,17 @@ static void record_rope(Team *t, const Rope *r, Act *qkv, int direction) {
     act_work(WORK_ROPE, 0, r->B * r->S, 1, r->H, r->Hkv, r->D);
 }
 
+static void record_qk_norm(Team *t, const QkNorm *q, Act *y, const Act *x) {
+    act_work(WORK_QK_NORM, 0, q->T, 1, q->H, q->Hkv, q->D);
+}
+static void record_qk_norm_backward(Team *t, const QkNorm *q, Act *dx, const Act *dy,
+                                    const Act *x) {
+    act_work(WORK_QK_NORM_BACKWARD, 0, q->T, 1, q->H, q->Hkv, q->D);
+}
+static void record_qk_norm_weight_backward(Team *t, const QkNorm *q, const Act *dy, const Act *x) {
+    act_work(WORK_QK_NORM_WEIGHT_BACKWARD, 0, q->T, 1, q->H, q->Hkv, q->D);
+}
+
 /* ---- norms */
 
 static uint32_t norm_flags(const Norm *n) {
@@ -246,7 +257,7 @@ const Kernels *recording_kernels(Recording *r, const Kernels *like) {
         X(classifier_merge) X(classifier_gradient) X(rope) X(attention_forward)
         X(attention_backward) X(act_forward) X(act_backward) X(swiglu_forward) X(swiglu_backward)
         X(bias_backward) X(classifier) X(sum_of_squares) X(zero) X(copy) X(add_to) X(copy_tokens)
-        X(sum_of) X(adamw)};
+        X(sum_of) X(adamw) X(qk_norm) X(qk_norm_backward) X(qk_norm_weight_backward)};
 #undef X
     // clang-format on
     static _Thread_local Kernels mine;

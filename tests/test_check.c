@@ -175,7 +175,7 @@ static bool run(Job *j) {
 
 static const char *const models[] = {
     "layers=2,heads=5,channels=20,seq=6,vocab=37",
-    "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=22,seq=5,vocab=29",
+    "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=22,seq=5,vocab=29,qk_norm=1",
     "layers=1,heads=3,channels=9,seq=4,vocab=11,bias=0,tied=0",
 };
 

@@ -16,7 +16,8 @@
 
 static const char model[] = "layers=2,heads=4,channels=16,seq=4,vocab=13";
 static const char small[] = "layers=1,heads=2,channels=10,seq=4,vocab=13";
-static const char llama[] = "llama,layers=1,heads=4,kv_heads=2,channels=16,ffn=20,seq=4,vocab=13";
+static const char llama[] = "llama,layers=1,heads=4,kv_heads=2,channels=16,ffn=20,seq=4,vocab=13,"
+                            "head_dim=8,qk_norm=1";
 
 static MeshRun run_on(MeshRun r, EmuSetup s) {
     s.order = s.late ? EMU_RANDOM : EMU_FORWARD, s.seed = 3;

@@ -57,9 +57,9 @@ static bool close_to(const Training *got, const Training *want, double bound) {
 }
 
 TEST(cuda_model_trains_as_on_the_cpu) {
-    static const char *const configs[] = {
-        "layers=2,heads=3,channels=24,seq=12,vocab=37",
-        "llama,layers=2,heads=4,kv_heads=2,channels=32,ffn=40,seq=12,vocab=29"};
+    static const char *const configs[] = {"layers=2,heads=3,channels=24,seq=12,vocab=37",
+                                          "llama,layers=2,heads=4,kv_heads=2,channels=32,ffn=40,"
+                                          "seq=12,vocab=29,head_dim=16,qk_norm=1"};
     // every model, --recompute and order; all pairs on a device, and where there is time
     for (int i = 0; i < 2 * 3; i += test_on_device || test_long() ? 1 : 2) {
         Training t[3]; // of the CPU, of CUDA in fp32 and in bf16

@@ -171,6 +171,50 @@ TEST(exact_norm_is_the_norm) {
         }
 }
 
+/* Key heads with their query heads over ranks, and tokens in two calls. */
+TEST(exact_qk_norm_weight_is_the_sum_in_any_parts) {
+    enum { T = 71, H = 6, HKV = 3, D = 19, ALL = H + 2 * HKV };
+    for (EACH_SET(s)) {
+        const Kernels *k = kernels_cpu(*s);
+        float *x = floats(T * ALL * D, 1, 1), *dy = floats(T * ALL * D, 1, 2), got[2 * D];
+        double want[2 * D] = {0};
+        for (int64_t i = 0; i < T * ALL; i++) {
+            double squares = 0;
+            for (int64_t j = 0; j < D; j++) squares += pow((double)x[i * D + j], 2) / D;
+            for (int64_t j = 0; j < D && i % ALL < H + HKV; j++)
+                want[(i % ALL < H ? 0 : D) + j] +=
+                    (double)dy[i * D + j] * (double)x[i * D + j] / sqrt(squares + 1e-5);
+        }
+        int64_t *first = NULL;
+        for (int ranks = 1; ranks <= HKV; ranks += 2) {
+            int64_t *sum = whole_numbers(2 * D), heads = H / ranks, kv = HKV / ranks,
+                    row = (heads + 2 * kv) * D;
+            OWNED(test_team_end) Team *t = team_create(ranks);
+            for (int64_t rank = 0; rank < ranks; rank++) {
+                float *own[] = {floats(T * row, 0, 0), floats(T * row, 0, 0)};
+                for (int64_t i = 0; i < T * row; i++) {
+                    int64_t head = i % row / D, at = head < heads ? rank * heads + head
+                                                     : head < heads + kv
+                                                         ? H + rank * kv + head - heads
+                                                         : H + HKV; // a value
+                    int64_t from = (i / row * ALL + at) * D + i % D;
+                    own[0][i] = x[from], own[1][i] = dy[from];
+                }
+                QkNorm q = {.T = T / 3, .H = heads, .Hkv = kv, .D = D, .eps = 1e-5f};
+                k->exact_qk_norm_weight_backward(t, &q, sum, own[1], own[0], EXACT_WEIGHTS);
+                q.T = T - T / 3;
+                k->exact_qk_norm_weight_backward(t, &q, sum, own[1] + T / 3 * row,
+                                                 own[0] + T / 3 * row, EXACT_WEIGHTS);
+            }
+            if (!first) first = sum;
+            CHECK(memcmp(sum, first, 2 * D * sizeof *sum) == 0);
+            k->exact_to_float(t, got, sum, 2 * D, EXACT_WEIGHTS);
+            CHECK(near_all("dgamma", got, want, 2 * D, 1e-5));
+        }
+        CHECK(scratch_end());
+    }
+}
+
 typedef struct ClassifierOut {
     float *loss, *gradient;
 } ClassifierOut;

@@ -11,8 +11,8 @@ enum { N_MODELS = 3, SEQ = 10, VOCAB = 71, TOKENS = SEQ + SEQ / 2 + 4, MAX_RANKS
 
 static const char *const models[N_MODELS] = {
     "layers=2,heads=4,channels=24,ffn=40,seq=10,vocab=71,tied=0",
-    "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=50,seq=10,vocab=71",
-    "layers=2,heads=3,channels=21,ffn=35,seq=10,vocab=71,bias=0",
+    "llama,layers=2,heads=6,kv_heads=2,channels=36,ffn=50,seq=10,vocab=71,head_dim=8,qk_norm=1",
+    "layers=2,heads=3,channels=21,ffn=35,seq=10,vocab=71,bias=0,qkv_bias=1",
 };
 
 /* Of one rank. */

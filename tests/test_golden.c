@@ -303,3 +303,9 @@ TEST(golden_llama_fp32) {
 TEST(golden_llama_bf16) {
     run_all_ways("llama", true);
 }
+TEST(golden_qwen3_fp32) {
+    run_all_ways("qwen3", false);
+}
+TEST(golden_qwen3_bf16) {
+    run_all_ways("qwen3", true);
+}

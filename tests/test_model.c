@@ -10,9 +10,9 @@
 
 static const char *const shapes[] = {
     "layers=2,heads=3,channels=24,seq=11,vocab=37",
-    "layers=2,heads=2,channels=16,seq=9,vocab=31,bias=0,tied=0",
+    "layers=2,heads=2,channels=16,seq=9,vocab=31,bias=0,qkv_bias=1,tied=0",
     "llama,layers=2,heads=4,kv_heads=2,channels=32,ffn=40,seq=10,vocab=29",
-    "llama,layers=1,heads=2,channels=8,seq=7,vocab=5,tied=1,bias=1",
+    "llama,layers=1,heads=2,channels=8,seq=7,vocab=5,tied=1,bias=1,head_dim=6,qk_norm=1",
     "layers=1,heads=1,channels=6,seq=4,vocab=1"};
 
 typedef struct Setup {

@@ -282,3 +282,53 @@ TEST(norm_gradients_in_double_are_slopes) {
         CHECK(scratch_end());
     }
 }
+
+/* ---- QK-norm ---- */
+
+typedef struct HeadCase {
+    int64_t T, H, Hkv, D, skew;
+} HeadCase;
+static const HeadCase head_cases[] = {{1, 1, 1, 1, 0},    {33, 3, 1, 64, 0}, {70, 4, 2, 10, 0},
+                                      {5, 2, 2, 300, 0},  {9, 6, 2, 128, 1}, {0, 2, 1, 8, 0},
+                                      {2, 16, 8, 128, 0}, {3, 1, 1, 512, 0}};
+enum { HEAD_CASES = N_OF(head_cases) };
+
+/* Heads as rows of norms in double. In place where way is 1. */
+static bool heads(const Where *w, const void *of, int way) {
+    const HeadCase *c = of;
+    QkNorm q = {.T = c->T, .H = c->H, .Hkv = c->Hkv, .D = c->D, .eps = 1e-5f};
+    int64_t all = qk_norm_heads(&q), D = c->D, n = c->T * all * D;
+    Array x = array_random(n, 1, 1, w->bf16, c->skew), dy = array_random(n, 1, 2, w->bf16, c->skew),
+          gamma = array_random(2 * D, 1, 3, false, 0), dgamma = array_random(2 * D, 1, 4, false, 0),
+          y = array_empty(n, w->bf16, c->skew), dx = array_empty(n, w->bf16, c->skew);
+    double *want_y = doubles_copy(x.host, n), *want_dx = doubles_copy(dy.host, n),
+           *want_dgamma = doubles_copy(dgamma.host, 2 * D),
+           *weight = doubles_copy(gamma.host, 2 * D), *from = doubles_copy(x.host, n),
+           *d = doubles_copy(dy.host, n), steepest = 1;
+    Norm row = {.kind = NORM_RMS, .T = 1, .C = D, .eps = q.eps};
+    for (int64_t i = 0; i < c->T * all; i++) {
+        int64_t at = i * D, of_key = i % all < c->H ? 0 : D;
+        double mean = 0, rstd;
+        if (i % all >= c->H + c->Hkv) continue; // a value
+        norm_double(&row, from + at, weight + of_key, NULL, want_y + at, &mean, &rstd);
+        for (int64_t j = 0; j < D; j++) want_dx[at + j] = 0;
+        norm_backward_double(&row, from + at, weight + of_key, d + at, &mean, &rstd, want_dx + at,
+                             want_dgamma + of_key, NULL);
+        steepest = fmax(steepest, rstd);
+    }
+    q.gamma = gamma.device, q.dgamma = dgamma.device;
+    q.workspace = workspace_of(w->k->norm_workspace(c->T, D));
+    w->k->qk_norm_weight_backward(w->team, &q, dy.device, x.device);
+    w->k->qk_norm_backward(w->team, &q, way ? dy.device : dx.device, dy.device, x.device);
+    w->k->qk_norm(w->team, &q, way ? x.device : y.device, x.device);
+    Array *got_y = way ? &x : &y, *got_dx = way ? &dy : &dx;
+    array_get(got_y), array_get(got_dx), array_get(&dgamma);
+    if (w->again) return true;
+    double tol = 4e-6, of_word = rounding_error(w->bf16) + tol;
+    return near_all("y", got_y->host, want_y, n, 2 * of_word) &&
+           near_all("dx", got_dx->host, want_dx, n, of_word * steepest) &&
+           near_all("dgamma", dgamma.host, want_dgamma, 2 * D,
+                    tol * sqrt((double)(c->T * c->H + 1)));
+}
+TEST_ON_CPU(qk_norm_matches_double_for_any_team, heads, head_cases, HEAD_CASES, 2)
+TEST_ON_CUDA(cuda_qk_norm_matches_double_in_any_order, heads, head_cases, HEAD_CASES, 3, 2)

@@ -9,7 +9,8 @@
 #include "data/checkpoint.h"
 
 static const char GPT2[] = "layers=2,heads=2,channels=16,seq=16,vocab=64";
-static const char LLAMA[] = "llama,layers=2,heads=4,kv_heads=2,channels=16,ffn=24,seq=16,vocab=64";
+static const char LLAMA[] = "llama,layers=2,heads=4,kv_heads=2,channels=16,ffn=24,seq=16,vocab=64,"
+                            "qk_norm=1,qkv_bias=1";
 
 /* Runs a shell command in the test's folder, $RUN standing for the program and the options that all
  * runs share. Its exit status. */

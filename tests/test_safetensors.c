@@ -236,6 +236,11 @@ TEST(hf_config_round_trips) {
     CHECK(config_round_trips("llama", HF_LLAMA));
     CHECK(config_round_trips("llama,kv_heads=3,theta=500000,eps=0.1,tied=1,bias=1", HF_LLAMA));
     CHECK(config_round_trips("llama,rope_factor=32,rope_seq=100", HF_LLAMA));
+    CHECK(config_round_trips("llama,qkv_bias=1,tied=1,kv_heads=2", HF_QWEN2));
+    CHECK(config_round_trips("llama,qk_norm=1,head_dim=128,heads=7,kv_heads=7", HF_QWEN3));
+    CHECK(config_round_trips("llama,head_dim=32", HF_LLAMA));
+    CHECK(config_round_trips("llama,qk_norm=1,qkv_bias=1", HF_OWN));
+    CHECK(config_round_trips("llama,qk_norm=1,bias=1", HF_OWN));
     CHECK(config_round_trips("d12,pos=rope", HF_OWN));
     CHECK(config_round_trips("d12,kv_heads=4,theta=123.456", HF_OWN));
     CHECK(config_round_trips("d12,bias=0", HF_OWN));
@@ -249,10 +254,11 @@ TEST(hf_config_keeps_every_key) {
                                         "llama,layers=2,heads=4,channels=64,vocab=61",
                                         "layers=2,heads=4,channels=64,vocab=61,pos=rope"};
     static const char *const values[] = {
-        "layers=3",  "heads=8",    "kv_heads=2",    "channels=128", "ffn=100",    "seq=77",
-        "vocab=99",  "norm=rms",   "pos=rope",      "pos=learned",  "norm=layer", "act=gelu",
-        "act=relu2", "act=swiglu", "bias=0",        "bias=1",       "tied=0",     "tied=1",
-        "eps=3e-6",  "theta=123",  "rope_factor=8", "rope_seq=10"};
+        "layers=3",      "heads=8",     "kv_heads=2", "channels=128", "ffn=100",
+        "seq=77",        "vocab=99",    "norm=rms",   "pos=rope",     "pos=learned",
+        "norm=layer",    "act=gelu",    "act=relu2",  "act=swiglu",   "bias=0",
+        "bias=1",        "tied=0",      "tied=1",     "eps=3e-6",     "theta=123",
+        "rope_factor=8", "rope_seq=10", "head_dim=8", "qkv_bias=1",   "qk_norm=1"};
     enum { N_VALUES = N_OF(values) };
     OWNED(test_mem_end) char *source = test_read("base/config.c", NULL);
     int n_keys = 0;
@@ -276,6 +282,9 @@ TEST(hf_config_keeps_every_key) {
 
 #define GPT2_KEYS                                                                                  \
     "\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":2,\"n_embd\":8,\"vocab_size\":11"
+#define QWEN_KEYS(type)                                                                            \
+    "\"model_type\":\"" type "\",\"num_hidden_layers\":2,\"num_attention_heads\":4,"               \
+    "\"num_key_value_heads\":2,\"hidden_size\":16,\"intermediate_size\":24,\"vocab_size\":13"
 #define LLAMA_KEYS                                                                                 \
     "\"model_type\":\"llama\",\"num_hidden_layers\":2,\"num_attention_heads\":4,\"hidden_size\":"  \
     "16,\"intermediate_size\":24,\"vocab_size\":13"
@@ -302,6 +311,28 @@ TEST(hf_config_reads_what_others_wrote) {
         "}";
     CHECK(hf_config_parse(llama_3, strlen(llama_3), &c, NULL));
     CHECK(c.rope_theta == 5e5 && c.rope_factor == 32 && c.rope_seq == 100);
+    static const char wide[] = "{" LLAMA_KEYS ",\"head_dim\":8}";
+    CHECK(hf_config_parse(wide, strlen(wide), &c, NULL));
+    CHECK(config_head_size(&c) == 8 && !c.qk_norm && !c.bias && !c.qkv_bias);
+}
+
+/* What Qwen's own files have and lack. */
+TEST(hf_config_reads_qwen) {
+    Config c;
+    static const char two[] = "{" QWEN_KEYS(
+        "qwen2") ",\"rms_norm_eps\":1e-06,\"rope_theta\":1000000.0,"
+                 "\"sliding_window\":32768,\"max_window_layers\":21,\"use_sliding_window\":false,"
+                 "\"tie_word_embeddings\":true,\"bos_token_id\":7,\"eos_token_id\":9}";
+    CHECK(hf_config_parse(two, strlen(two), &c, NULL));
+    CHECK(c.qkv_bias && !c.bias && !c.qk_norm && !c.head_dim && c.tied && c.rope_theta == 1e6);
+    CHECK(c.seq == 32768 && c.ids.bos == 7 && c.ids.n_eos == 1);
+    static const char three[] = "{" QWEN_KEYS(
+        "qwen3") ",\"attention_bias\":false,\"head_dim\":128,"
+                 "\"max_position_embeddings\":40960,\"sliding_window\":null,\"rope_scaling\":null}";
+    CHECK(hf_config_parse(three, strlen(three), &c, NULL));
+    CHECK(c.qk_norm && !c.bias && !c.qkv_bias && c.head_dim == 128 && !c.tied && c.seq == 40960);
+    static const char bare[] = "{" QWEN_KEYS("qwen3") "}";
+    CHECK(hf_config_parse(bare, strlen(bare), &c, NULL) && c.head_dim == 128);
 }
 
 /* The ids of a config.json as our own two files have them. */
@@ -369,8 +400,11 @@ TEST(hf_config_refuses_what_we_would_compute_wrongly) {
         {"{" LLAMA_KEYS ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}", "\"linear\""},
         {"{" LLAMA_KEYS ",\"rope_parameters\":{\"rope_type\":\"yarn\"}}",
          "\"rope_type\" is \"yarn\""},
-        {"{" LLAMA_KEYS ",\"head_dim\":8}",
-         "\"head_dim\" is 8; this trainer needs hidden_size / num_attention_heads = 4"},
+        {"{" LLAMA_KEYS ",\"num_attention_heads\":3}", "even head size, not 5"},
+        {"{" QWEN_KEYS("qwen2") ",\"use_sliding_window\":true}",
+         "\"use_sliding_window\" is true, which"},
+        {"{" QWEN_KEYS("qwen3") ",\"attention_bias\":true}",
+         "\"attention_bias\" is true and \"mlp_bias\" is false"},
         {"{" LLAMA_KEYS ",\"num_attention_heads\":0}", "\"num_attention_heads\" is not a positive"},
         {"{" LLAMA_KEYS ",\"mlp_bias\":true}", "\"attention_bias\" is false and \"mlp_bias\" is "
                                                "true: in this trainer all linear layers have"},

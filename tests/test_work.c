@@ -36,6 +36,8 @@ TEST(work_bytes_count_what_is_read_and_written) {
     CHECK(work_bytes(&att) == 4 * 22 * ((4 + 2 * 2) * 8 + 4 * 8 + 4));
     Work rope = work_of(WORK_ROPE, 7, 1, 4, 2, 8); // queries and keys, both ways
     CHECK(work_bytes(&rope) == 4 * 7 * 2 * (4 + 2) * 8);
+    Work heads = work_of(WORK_QK_NORM_BACKWARD, 7, 1, 4, 2, 8); // dy, x, dx; values of x are unread
+    CHECK(work_bytes(&heads) == 4 * 7 * (2 * (4 + 2 + 2) + 4 + 2) * 8);
 }
 
 TEST(work_bytes_of_bf16_words) {
@@ -69,6 +71,9 @@ static Work odd_work(int kind) {
         [WORK_EMBEDDING] = {37, 53, 71},
         [WORK_EMBEDDING_BACKWARD] = {37, 53, 71},
         [WORK_ROPE] = {37, 1, 6, 2, 10},
+        [WORK_QK_NORM] = {37, 1, 6, 2, 7},
+        [WORK_QK_NORM_BACKWARD] = {37, 1, 6, 2, 7},
+        [WORK_QK_NORM_WEIGHT_BACKWARD] = {37, 1, 6, 2, 7},
     };
     const int64_t *s = sizes[kind];
     if (s[0] == 0) return work_of((WorkKind)kind, 37, 53, 0, 0, 0);
@@ -90,6 +95,9 @@ static bool halved(int kind, double words, double floats) {
     case WORK_MATMUL:
     case WORK_DGRAD:
     case WORK_ROPE:
+    case WORK_QK_NORM:
+    case WORK_QK_NORM_BACKWARD:
+    case WORK_QK_NORM_WEIGHT_BACKWARD:
     case WORK_ACT:
     case WORK_ACT_BACKWARD:
     case WORK_SWIGLU:

@@ -119,6 +119,28 @@ static void do_rope(char *const at[]) {
     r.table = (float *)(void *)at[1];
     b.k->rope(NULL, &r, at[0], 1);
 }
+static QkNorm heads(void) {
+    return (QkNorm){.T = b.T,
+                    .H = b.C / HEAD,
+                    .Hkv = b.C / HEAD,
+                    .D = HEAD,
+                    .eps = 1e-5f,
+                    .gamma = b.gamma,
+                    .dgamma = b.dgamma,
+                    .workspace = b.workspace};
+}
+static void do_qk_norm(char *const at[]) {
+    QkNorm q = heads();
+    b.k->qk_norm(NULL, &q, at[0], at[1]);
+}
+static void do_qk_norm_backward(char *const at[]) {
+    QkNorm q = heads();
+    b.k->qk_norm_backward(NULL, &q, at[0], at[1], at[2]);
+}
+static void do_qk_norm_weight(char *const at[]) {
+    QkNorm q = heads();
+    b.k->qk_norm_weight_backward(NULL, &q, at[0], at[1]);
+}
 static void do_reduce(char *const at[]) {
     Reduce f = {.n_src = RANKS, .n_dst = RANKS, .rows = 1, .cols = b.T * b.C, .src_ld = b.T * b.C};
     for (int i = 0; i < RANKS; i++) f.src[i] = at[i], f.dst[i] = at[i];
@@ -213,6 +235,9 @@ void gpu_memory(const Kernels *k) {
          {x, 4 * b.V * C},
          do_embedding_backward},
         {"rope", "8TC", 4.0 * (double)x, {3 * x, 4 * T * HEAD}, do_rope},
+        {"QK-norm", "12TC", 6.0 * (double)x, {3 * x, 3 * x}, do_qk_norm},
+        {"QK-norm backward", "16TC", 8.0 * (double)x, {3 * x, 3 * x, 3 * x}, do_qk_norm_backward},
+        {"QK-norm weight backward", "8TC", 4.0 * (double)x, {3 * x, 3 * x}, do_qk_norm_weight},
         {"adamw", "30n", 30.0 * (double)n, {4 * n, 4 * n, 4 * n, 4 * n, 2 * n}, do_adamw},
         {"squares", "4n", 4.0 * (double)n, {4 * n}, do_squares},
         {"zero", "4n", 4.0 * (double)n, {4 * n}, do_zero},

@@ -82,6 +82,7 @@ void grid_make(Grid *g, World *w, const Layout *l, const Config *c) {
     if (g->mesh.p == 1) return;
     g->all = world_comm(w);
     add_groups(g, lists, sizeof lists / sizeof *lists);
+    if (c->qk_norm) add_groups(g, (const char *const[]){"d.z.x.y"}, 1);
     g->kv = make_kv(g, c);
 }
 

@@ -120,6 +120,7 @@ Axes shard_partial_axes(const TensorTable *t, int i, const Layout *l) {
     bool of_hidden = ends_with(x, "qkv.bias") || ends_with(x, "up.bias");
     // types do not name an x of size 1
     bool tokens_over_x = layout_tokens_over_x(l) && l->size[AXIS_X] > 1;
+    if (ends_with(x, "qk_norm.weight")) return axes_of(l->stay || l->heads ? "d.z.x.y" : "d.z.x");
     return tokens_over_x && (l->stay || !of_hidden) ? axes_of("d.z.x") : axes_of("d.z");
 }
 
@@ -142,6 +143,10 @@ static void block_dims(const TensorTable *table, const Tensor *t, const Grid *g,
     if (ends_with(t, "wte") || ends_with(t, "head")) {
         *rows = block(w.V_0, w.V, c->vocab, w.V);
         wide = true;
+    } else if (ends_with(t, "qk_norm.weight")) {
+        *rows = block(0, 1, 1, 1), *cols = block(0, t->cols, t->cols, t->cols);
+        *axes = axes_none();
+        return;
     } else if (ends_with(t, "qkv.bias") || ends_with(t, "up.bias")) {
         across = ends_with(t, "qkv.bias") ? FEATURES_QKV : FEATURES_UP, *axes = grid_hidden_axes(g);
     } else if (ends_with(t, "qkv.weight") || ends_with(t, "up.weight")) {

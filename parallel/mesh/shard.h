@@ -77,7 +77,8 @@ void shard_tensors(TensorTable *t, const Grid *g, bool bf16_copies);
  * zero)? wpe is not. */
 bool shard_has_flat_parts(const TensorTable *t, int i);
 /* Local. Axes over which the gradient of tensor i is partial after backward: d for matmul weights;
- * d.z for vectors; d.z.x with stay=y for all vectors, with sp for all but qkv.bias and up.bias.
+ * d.z for vectors; d.z.x with stay=y for all vectors, with sp for all but qkv.bias and up.bias;
+ * those of tokens and of heads for qk_norm.weight, which all heads share.
  * Gradients lie in memory in the order of the number of these axes. */
 Axes shard_partial_axes(const TensorTable *t, int i, const Layout *l);
 /* Local. Fraction of the matmul weights' blocks that is padding: 0 if everything divides. */

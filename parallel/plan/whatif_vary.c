@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/minmax.h"
 #include "base/opt.h"
 #include "parallel/plan/plan.h"
 #include "parallel/plan/search_parts.h"
@@ -41,7 +42,7 @@ static bool set_machine(const WhatIf *w, double x, Space *s, Machine *m, Err *e)
 
 /* The size of a head stays; the numbers of heads and of key heads and the MLP grow alike. */
 static bool set_channels(Config *c, int64_t channels, Err *e) {
-    int64_t heads = channels / config_head_size(c), each = c->heads / c->kv_heads;
+    int64_t heads = c->heads * channels / c->channels, each = c->heads / c->kv_heads;
     c->ffn = (int64_t)llround((double)c->ffn * (double)channels / (double)c->channels);
     c->channels = channels, c->heads = heads;
     c->kv_heads = heads % each ? heads : heads / each;
@@ -182,7 +183,8 @@ static bool read_ends(WhatIf *w, const char *text, double *low, double *high, Er
 /* Batches are whole sequences, channels whole heads. */
 static int64_t unit_of(const WhatIf *w) {
     if (w->kind == VARY_BATCH) return w->space.shape.model.S;
-    return w->kind == VARY_CHANNELS ? config_head_size(&w->space.shape.model.config) : 1;
+    const Config *c = &w->space.shape.model.config;
+    return w->kind == VARY_CHANNELS ? max_i64(1, c->channels / c->heads) : 1;
 }
 
 static double rounded(const WhatIf *w, double x) {

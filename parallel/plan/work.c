@@ -139,6 +139,20 @@ static void run_rope(Run *r) {
     if (!r->sizes) r->k->rope(r->team, &rope, qkv, 1);
 }
 
+static void run_qk_norm(Run *r) {
+    const Work *w = r->w;
+    QkNorm q = {.T = w->rows, .H = w->H, .Hkv = w->Hkv, .D = w->D, .eps = 1};
+    int64_t n = q.T * qk_norm_heads(&q) * q.D;
+    float *x = operand(r, n), *y = operand(r, n), *dx = NULL;
+    q.gamma = q.dgamma = operand(r, 2 * q.D);
+    if (w->kind == WORK_QK_NORM_BACKWARD) dx = operand(r, n);
+    q.workspace = arena_take(&r->workspace, r->k->norm_workspace(q.T, q.D));
+    if (r->sizes) return;
+    if (w->kind == WORK_QK_NORM) r->k->qk_norm(r->team, &q, y, x);
+    if (w->kind == WORK_QK_NORM_BACKWARD) r->k->qk_norm_backward(r->team, &q, dx, y, x);
+    if (w->kind == WORK_QK_NORM_WEIGHT_BACKWARD) r->k->qk_norm_weight_backward(r->team, &q, y, x);
+}
+
 /* norms */
 
 static Norm norm_of(Run *r) {
@@ -324,14 +338,26 @@ static const struct {
     [WORK_ADAMW] = {"adamw", run_adamw, 0, 7, 0, 0, WORK_BF16_STORED},
     [WORK_ZERO] = {"zero", run_move, 0, 1, 0, 0, 0},
     [WORK_COPY] = {"copy", run_move, 0, 2, 0, 0, 0},
+    [WORK_QK_NORM] = {"QK-norm", run_qk_norm, 0, 0, 0, 0, 0},
+    [WORK_QK_NORM_BACKWARD] = {"QK-norm backward", run_qk_norm, 0, 0, 0, 0, 0},
+    [WORK_QK_NORM_WEIGHT_BACKWARD] = {"QK-norm weight backward", run_qk_norm, 0, 0, 0, 0, 0},
 };
+
+/* Elements of the heads of a row that rope and QK-norm read and write: of queries and keys alone,
+ * or of values, too. */
+static double head_elements(const Work *w) {
+    double qk = (double)((w->H + w->Hkv) * w->D), all = qk + (double)(w->Hkv * w->D);
+    return w->kind == WORK_QK_NORM            ? 2 * all
+           : w->kind == WORK_QK_NORM_BACKWARD ? 2 * all + qk
+                                              : 2 * qk;
+}
 
 double work_bytes(const Work *w) {
     double rows = (double)w->rows, width = w->width > 0 ? (double)w->width : 1;
     if (w->kind <= WORK_WGRAD) return matmul_bytes(w);
     if (w->kind <= WORK_ATTENTION_BACKWARD) return attention_bytes(w);
-    if (w->kind == WORK_ROPE) // query and key heads both ways
-        return elem_bytes_of(w) * 2 * rows * (double)((w->H + w->Hkv) * w->D);
+    if (w->kind == WORK_ROPE || w->kind >= WORK_QK_NORM)
+        return elem_bytes_of(w) * rows * head_elements(w);
     double acts = kinds[w->kind].acts + (w->flags & kinds[w->kind].one_more ? 1 : 0);
     double beside = kinds[w->kind].beside + kinds[w->kind].parts * (double)w->parts;
     return rows *

@@ -48,6 +48,9 @@ typedef enum {
     WORK_ADAMW,
     WORK_ZERO,
     WORK_COPY,
+    WORK_QK_NORM,
+    WORK_QK_NORM_BACKWARD,
+    WORK_QK_NORM_WEIGHT_BACKWARD,
     N_WORKS
 } WorkKind;
 
@@ -74,7 +77,7 @@ typedef struct Work {
         struct {
             int64_t K, N, none, act;
         };
-        struct { // attention; rope: S = 1
+        struct { // attention; rope and QK-norm: S = 1
             int64_t S, H, Hkv, D;
         };
         // norm, swiglu, bias, loss, copy: elements of a row (C, F, N or V). A MERGE: its parts, too

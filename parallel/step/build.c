@@ -107,7 +107,7 @@ static int linear(Builder *b, LinearKind kind, const char *y_name, int x) {
     int y = program_matmul(p, OP_MATMUL, y_name, x, w);
     p->tensor[y].what = y_of;
     y = program_redistribute(p, y, &d->y_stored, y_of);
-    if (!b->c->bias) return y;
+    if (!config_biased(b->c, kind == LINEAR_QKV)) return y;
     char bias[DIST_NAME];
     dist_join(bias, name, ".bias");
     return EMIT(p, OP_BIAS, like(b, y, y_name), y, vector(b, y, bias));
@@ -158,6 +158,11 @@ static int cache(Builder *b, Axes heads) {
 static int attention(Builder *b, int qkv) {
     Program *p = &b->p;
     const ModelShape *s = p->shape;
+    if (b->c->qk_norm) {
+        Dist d = dist_make("qk_norm.weight", "2D", axes_none(), NULL, axes_none());
+        int weight = parameter(b, d, 2 * b->w.D, 1, COLL_F32);
+        qkv = EMIT(p, OP_QK_NORM, like(b, qkv, "qkv"), qkv, weight);
+    }
     if (b->c->pos == POS_ROPE) qkv = EMIT(p, OP_ROPE, like(b, qkv, "qkv"), qkv);
     const LinearDist *d = &b->linear[LINEAR_ATTN_OUT];
     int64_t size[] = {b->T, b->hidden}, heads = b->hidden / b->w.D;

@@ -85,12 +85,14 @@ void matmul_rule(Program *p, const Op *op, int g, int *grads) {
 /* ---- biases, positions, elementwise operations, attention, norms ---- */
 
 /* The gradient of a vector parameter, or of wpe [S, C]: a sum over the tokens of dy = in[0]. Along
- * the axes that shard these tokens the sum is pending. */
+ * the axes that shard these tokens the sum is pending; that of qk_norm.weight, which all heads
+ * share, also along the axes that shard the heads. */
 static void vector_gradient(Program *p, OpKind kind, const int *in, int n_in, int vector,
                             int *grads) {
     StepTensor v = p->tensor[vector];
     Dist d = gradient_type(p, vector);
-    d.partial = p->tensor[in[0]].dist.shard[0];
+    const Dist *dy = &p->tensor[in[0]].dist;
+    d.partial = axes_join(dy->shard[0], axes_without(dy->shard[1], d.shard[d.n_dims - 1]));
     int g = program_emit(p, kind, program_tensor(p, d, v.size, COLL_F32), in, n_in);
     add_gradient(p, grads, vector, g);
 }
@@ -117,6 +119,15 @@ void unary_rule(Program *p, const Op *op, int g, int *grads) {
     g = gradient_as(p, g, op->out, NULL);
     int dx = gradient_like(p, x);
     EMIT(p, kinds[op->kind], dx, g, op->kind == OP_ROPE ? -1 : x, y, op->also);
+    add_gradient(p, grads, x, dx);
+}
+
+/* y = norm(x) of each head; the backward kernel computes the statistics of x again. */
+void qk_norm_rule(Program *p, const Op *op, int g, int *grads) {
+    int x = op->in[0], weight = op->in[1];
+    g = gradient_as(p, g, op->out, NULL);
+    vector_gradient(p, OP_QK_NORM_WEIGHT_BACKWARD, (int[]){g, x}, 2, weight, grads);
+    int dx = EMIT(p, OP_QK_NORM_BACKWARD, gradient_like(p, x), g, x, weight);
     add_gradient(p, grads, x, dx);
 }
 

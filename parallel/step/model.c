@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "parallel/comm/devices.h"
 #include "parallel/step/mirror.h"
 #include "parallel/step/run.h"
@@ -86,7 +87,9 @@ static void take_activations(Model *m, Arena *a) {
 static void take_workspaces(Model *m, Arena *a) {
     int threads = m->shape.threads ? m->shape.threads : team_size(m->team);
     if (m->shape.training) {
-        m->norm_work = arena_take(a, m->k->norm_workspace(m->tk.T_x, m->w.C));
+        size_t norm = m->k->norm_workspace(m->tk.T_x, m->w.C), heads = 0;
+        if (m->shape.config.qk_norm) heads = m->k->norm_workspace(m->tk.T, m->w.D);
+        m->norm_work = arena_take(a, max_size(norm, heads));
         m->embedding_work = arena_take(a, m->k->embedding_workspace(m->tk.T, m->w.C_all));
     }
     // a sampled token attends to the whole cache, however short the prompt is

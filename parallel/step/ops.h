@@ -15,6 +15,7 @@ typedef enum {
     OP_MATMUL_BT,  // a b': dgrad; the head, whose weight is [V, C]
     OP_MATMUL_AT,  // a' b: wgrad
     OP_BIAS,       // y + b
+    OP_QK_NORM,    // RMS norm of each query and key head            in: qkv, weight
     OP_ROPE,       // queries and keys rotated by their position     in: qkv
     OP_ATTENTION,  // softmax(q k') v; also lse, logs of sums of exponentials        in: qkv
     OP_CACHE,      // stores keys and values at the positions of the pass            in: qkv
@@ -32,6 +33,8 @@ typedef enum {
     OP_NORM_BACKWARD,        // in: dy, x, mean_rstd, weight, sums
     OP_NORM_WEIGHT_BACKWARD, // dweight or dbias                               in: dy, x, mean_rstd
     OP_BIAS_BACKWARD,        // sums of the columns of dy                      in: dy
+    OP_QK_NORM_BACKWARD,     // dqkv                                       in: dy, qkv, weight
+    OP_QK_NORM_WEIGHT_BACKWARD, // dweight                                            in: dy, qkv
     OP_ROPE_BACKWARD,
     OP_ATTENTION_BACKWARD, // dqkv                   in: datt, qkv, att, lse
     OP_ACT_BACKWARD,       // in: dact, hidden before the activation

@@ -137,7 +137,8 @@ typedef struct Program {
  * gradient of its result; grads[tensor]: the gradients found so far, -1: none. A rule appends the
  * operations of backward and adds the gradients of the operands to grads. */
 typedef void Rule(Program *p, const Op *op, int grad, int *grads);
-Rule embedding_rule, norm_rule, matmul_rule, vector_rule, unary_rule, add_rule, loss_rule;
+Rule embedding_rule, norm_rule, qk_norm_rule, matmul_rule, vector_rule, unary_rule, add_rule,
+    loss_rule;
 /* The rule of collectives (and of OP_LOSS_STATISTICS): the gradient of the result is the gradient
  * of the operand. The reader of the gradient redistributes it. */
 Rule pass_on_rule;

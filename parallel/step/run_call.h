@@ -121,11 +121,11 @@ static inline void clear_from(const Call *c, int t, int64_t first) {
 
 /* run_kernels.c */
 Kernel run_embedding, run_position, run_norm_statistics, run_norm_merge, run_norm, run_matmul,
-    run_matmul_bt, run_matmul_at, run_residual, run_rope, run_attention, run_cache,
-    run_attention_cache, run_act, run_swiglu, run_loss_statistics, run_loss, run_embedding_backward,
-    run_position_backward, run_norm_backward, run_norm_weight_backward, run_bias_backward,
-    run_attention_backward, run_act_backward, run_swiglu_backward, run_loss_backward,
-    run_accumulate, run_copy, run_round;
+    run_matmul_bt, run_matmul_at, run_residual, run_qk_norm, run_qk_norm_backward,
+    run_qk_norm_weight_backward, run_rope, run_attention, run_cache, run_attention_cache, run_act,
+    run_swiglu, run_loss_statistics, run_loss, run_embedding_backward, run_position_backward,
+    run_norm_backward, run_norm_weight_backward, run_bias_backward, run_attention_backward,
+    run_act_backward, run_swiglu_backward, run_loss_backward, run_accumulate, run_copy, run_round;
 /* run_end.c: gradients and the end of a step */
 Kernel run_move_copies, run_loss_total, run_squares, run_clip, run_adamw, run_cast;
 

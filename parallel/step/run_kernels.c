@@ -372,6 +372,34 @@ void run_attention_cache(const Call *c) {
     a.S = rows(c, c->op->in[1]);
     c->k->attention_decode(c->team, &a, result(c), operand(c, 0), operand(c, 1), c->m->tk.first);
 }
+static QkNorm qk_norm_of(const Call *c, int qkv) {
+    const Model *m = c->m;
+    return (QkNorm){.T = rows(c, qkv),
+                    .H = m->w.H,
+                    .Hkv = m->w.Hkv,
+                    .D = m->w.D,
+                    .eps = (float)m->shape.config.norm_eps,
+                    .workspace = m->norm_work};
+}
+void run_qk_norm(const Call *c) {
+    QkNorm q = qk_norm_of(c, c->op->out);
+    q.gamma = vector(c, c->op->in[1]);
+    c->k->qk_norm(c->team, &q, result(c), operand(c, 0));
+}
+void run_qk_norm_backward(const Call *c) {
+    QkNorm q = qk_norm_of(c, c->op->out);
+    q.gamma = vector(c, c->op->in[2]);
+    c->k->qk_norm_backward(c->team, &q, result(c), operand(c, 0), operand(c, 1));
+}
+void run_qk_norm_weight_backward(const Call *c) {
+    QkNorm q = qk_norm_of(c, c->op->in[0]);
+    q.dgamma = result(c);
+    if (is_integers(c, c->op->out))
+        c->k->exact_qk_norm_weight_backward(c->team, &q, result(c), operand(c, 0), operand(c, 1),
+                                            EXACT_WEIGHTS);
+    else
+        c->k->qk_norm_weight_backward(c->team, &q, operand(c, 0), operand(c, 1));
+}
 void run_rope(const Call *c) {
     const Model *m = c->m;
     Rope r = {.B = m->tk.B,

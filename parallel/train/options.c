@@ -21,7 +21,8 @@ static const Opt rows[] = {
     {.type = OPT_GROUP, .help = "Model"},
     {"model", OPT_STR, AT(model), "d12", 0, 0, "NAME|k=v,...",
      "d6 d12 (GPT-2 124M) d24 d36 d48, llama, layers= heads= kv_heads= channels= ffn= seq= "
-     "vocab= norm= pos= act= bias= tied= eps= theta= rope_factor= rope_seq="},
+     "vocab= norm= pos= act= bias= tied= eps= theta= rope_factor= rope_seq= head_dim= qkv_bias= "
+     "qk_norm="},
     {"init", OPT_STR, AT(init), "", 0, 0, "FILE",
      "start from a Hugging Face folder, .safetensors, llm.c .bin, or the newest checkpoint of a "
      "folder of --save"},
