@@ -103,6 +103,7 @@ if git -C "$top" rev-parse HEAD >/dev/null 2>&1; then
 fi
 says 3 '^step' "${train[@]}" --log-every 3 # the first, the third and the last
 refuses 2 "none|build|differentiate|recompute" "${train[@]}" --listing fused
+works "a listing of a model that does not fit" train_gpt --listing --model d12 --micro 2000
 works "a listing" train_gpt --listing build --model $model --ranks 2 --layout x2
 says 8 'broadcast x\[1\]' train_gpt --listing panels --model $model --ranks 2 --layout x2+stay=y
 works "a listing of the order" train_gpt --listing --model $model --ranks 2 \

@@ -112,7 +112,7 @@ static bool *kept_of(const Program *p) {
 
 static void read_weights(Reader *r) {
     for (int t = 0; t < r->p->n_tensors; t++) {
-        if (r->p->tensor[t].storage != STORAGE_PARAMETER) continue;
+        if (r->p->tensor[t].storage != STORAGE_WEIGHT) continue;
         StepTensor x = r->p->tensor[t];
         Part *part = part_of(r, x.layer);
         part->tensors++;

@@ -33,7 +33,7 @@ static Dist named(const char *name, Dist d) {
  * the next one, so the forward pass has to make parameters in the order of the table. */
 static int parameter(Builder *b, Dist dist, int64_t size0, int64_t size1, CollType dtype) {
     int t = program_tensor(&b->p, dist, (int64_t[]){size0, size1}, dtype);
-    b->p.tensor[t].storage = STORAGE_PARAMETER;
+    b->p.tensor[t].storage = STORAGE_WEIGHT;
     b->p.tensor[t].parameter = b->n_parameters++;
     return t;
 }

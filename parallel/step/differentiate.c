@@ -225,7 +225,7 @@ static void store_layer(Program *p, const int *grads, int n, int t) {
     for (; t < n && (layer < 0 || p->tensor[t].layer == layer); t++) {
         StepTensor w = p->tensor[t];
         int g = grads[t];
-        if (w.storage != STORAGE_PARAMETER || g < 0 || w.layer != layer) continue;
+        if (w.storage != STORAGE_WEIGHT || g < 0 || w.layer != layer) continue;
         if (w.dist.n_dims == 2 && strcmp(w.dist.dim[0], "S") != 0) g = store_matrix(p, g, t);
         if (g != grads[t]) g = EMIT(p, OP_ACCUMULATE, program_tensor_like(p, g), g);
         p->tensor[g].storage = STORAGE_GRADIENT;

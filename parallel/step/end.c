@@ -49,7 +49,7 @@ static End end_of(Program *p) {
     e.parameter = mem_calloc((size_t)forward.n_tensors, sizeof *e.parameter);
     for (int t = 0; t < forward.n_tensors; t++) {
         const StepTensor *x = &forward.tensor[t];
-        if (x->storage == STORAGE_PARAMETER)
+        if (x->storage == STORAGE_WEIGHT)
             e.parameter[e.n++] = (Parameter){*x, copy && x->n_block != NO_FLAT_PARTS, -1};
     }
     for (int i = 0; i < forward.n_ops; i++)
@@ -68,7 +68,7 @@ static int of_parameter(End *e, const StepTensor *read, Storage storage, const c
         d.shard[0].n = (uint8_t)read->n_block;
         d.shard[0] = axes_join(d.shard[0], layout_store(e->p->layout, STORE_MOMENTS));
     }
-    CollType dtype = storage == STORAGE_PARAMETER ? e->p->dtype : COLL_F32;
+    CollType dtype = storage == STORAGE_WEIGHT ? e->p->dtype : COLL_F32;
     int t = program_tensor(e->p, d, read->size, dtype);
     e->p->tensor[t].n_block = read->n_block, e->p->tensor[t].parameter = read->parameter;
     e->p->tensor[t].storage = storage;
@@ -80,9 +80,9 @@ static int of_parameter(End *e, const StepTensor *read, Storage storage, const c
 static void new_weight(End *e, const Parameter *of, int w) {
     Program *p = e->p;
     int t = w;
-    if (of->cast) t = EMIT(p, OP_CAST, of_parameter(e, &of->read, STORAGE_PARAMETER, ""), w);
+    if (of->cast) t = EMIT(p, OP_CAST, of_parameter(e, &of->read, STORAGE_WEIGHT, ""), w);
     t = program_redistribute(p, t, &of->read.dist, "new weights");
-    if (t != w) p->tensor[t].storage = STORAGE_PARAMETER;
+    if (t != w) p->tensor[t].storage = STORAGE_WEIGHT;
 }
 
 /* Appends AdamW on a parameter and the new weight. The cast to bf16 runs in AdamW's kernel. */

@@ -124,7 +124,7 @@ void program_halves(Program *p) {
     h.now = mem_alloc(2 * most * sizeof *h.now), h.second = h.now + most;
     h.shared = mem_calloc(most, sizeof *h.shared);
     for (int t = 0; t < (int)most; t++) h.now[t] = t, h.second[t] = -1;
-    for (size_t t = 0; t < tensors; t++) h.shared[t] = p->tensor[t].storage == STORAGE_PARAMETER;
+    for (size_t t = 0; t < tensors; t++) h.shared[t] = p->tensor[t].storage == STORAGE_WEIGHT;
     Op *old = program_take(p);
     for (int i = 0, end; i < n; i = end) {
         end = op_kernel_end(old, n, i);

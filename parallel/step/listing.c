@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/minmax.h"
 
 static const char *const phases[N_PHASES] = {"forw", "reco", "back", "sums", "end "};
 
@@ -146,7 +147,7 @@ static void print_cost(FILE *f, const Listing *l, int i, int operands) {
         return;
     }
     int over = operands > OPERANDS_COLUMN ? operands - OPERANDS_COLUMN : 0;
-    fprintf(f, "%-*s", over < AMOUNT_COLUMN ? AMOUNT_COLUMN - over : 0, text);
+    fprintf(f, "%-*s", (int)max_i64(AMOUNT_COLUMN - over, (int64_t)strlen(text) + 1), text);
     if (!l->time) {
         fprintf(f, "%9.4f ms", 1e3 * l->costs[i].seconds);
         return;

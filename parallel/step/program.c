@@ -287,9 +287,9 @@ double op_flops(const Program *p, const Op *op) {
     case OP_MATMUL_AT:
         return 2.0 * (double)step_tensor_elements(p, out) * (double)step_tensor_local(p, a, 0);
     case OP_ATTENTION: // q k' and p v, each of the causal half of the scores
-        return 2.0 * (double)step_tensor_elements(p, out) * (double)p->shape->S;
+        return 2.0 * (double)step_tensor_elements(p, out) * (double)(p->shape->S + 1);
     case OP_ATTENTION_BACKWARD: // five matmuls of the causal half: scores again, dv, dp, dq, dk
-        return 5.0 * (double)step_tensor_elements(p, a) * (double)p->shape->S;
+        return 5.0 * (double)step_tensor_elements(p, a) * (double)(p->shape->S + 1);
     default:
         return 0;
     }

@@ -38,11 +38,12 @@ typedef enum {
     N_PHASES
 } Phase;
 
-/* The memory in which a tensor lies. A parameter is a weight as kernels read it, a master the fp32
- * master weight that AdamW updates. With --dtype fp32 both are the same memory. */
+/* The memory in which a tensor lies. STORAGE_WEIGHT: a weight as kernels read it (Tensor.cast),
+ * STORAGE_MASTER: the fp32 weight that AdamW updates (Tensor.param). With --dtype fp32 both are the
+ * same memory. */
 typedef enum {
     STORAGE_TEMPORARY, // in the arena of program_allocate
-    STORAGE_PARAMETER,
+    STORAGE_WEIGHT,
     STORAGE_GRADIENT,
     STORAGE_MASTER,
     STORAGE_MOMENT,        // AdamW's m: running mean of the gradient

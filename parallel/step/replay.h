@@ -1,6 +1,6 @@
-/* replay -- micro-batches of one kind enqueue the same calls on a device's stream. The calls are
- * recorded once; later micro-batches enqueue the recording with one call (Kernels.record; on CUDA a
- * graph).
+/* replay -- records the calls of a micro-batch once, on CUDA as a graph, and enqueues the recording
+ * in later ones. Micro-batches of one kind enqueue the same calls on a device's stream, so one call
+ * (Kernels.replay) takes the place of all of them.
  *
  *     first micro-batch of a kind   runs the calls. Plans are made and kernels are loaded now,
  *                                   which a recording does not allow

@@ -96,7 +96,7 @@ static char *in_storage(const Model *m, const Program *p, const StepTensor *x, c
     const struct {
         void *base;
         TensorPart part;
-    } stored[N_STORAGES] = {[STORAGE_PARAMETER] = {row->cast, PART_CAST},
+    } stored[N_STORAGES] = {[STORAGE_WEIGHT] = {row->cast, PART_CAST},
                             [STORAGE_GRADIENT] = {grad, PART_GRAD},
                             [STORAGE_MASTER] = {row->param, PART_PARAM},
                             [STORAGE_MOMENT] = {row->m, PART_MOMENTS},

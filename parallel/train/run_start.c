@@ -223,7 +223,7 @@ static void plan_model(Run *r) {
     int neighbours = r->device.used ? r->device.ranks : r->node.local_size; // share this memory
     model_plan(&r->m, &s, r->kernels, r->team);
     r->state.batch = r->batch;
-    memory_require(&r->m, neighbours, &r->group, stdout);
+    if (!r->o->listing) memory_require(&r->m, neighbours, &r->group, stdout);
     if (r->lead && r->o->check_tp) check_memory(&r->m, neighbours, stdout);
     group_barrier(&r->group); // no rank allocates before rank 0 has found that it fits everywhere
     if (r->lead) r->o->seq = r->seq, r->o->batch = r->batch; // for the records; not read again
