@@ -38,42 +38,7 @@
  * then bias and epilogue. It depends on K and PANEL_K alone. Neither threads nor caches nor the
  * extents of y change a bit of the result.
  *
- * Prefetches hide the latency of memory. A tile prefetches the rows of y, addend and aux that it
- * will finish, one by one: all at once they delay the loads of panels, by 10 % of a matmul with
- * K = 384. Where rows stay, each step of a tile prefetches one cache line of the next chunk's
- * columns (after the last chunk, of the next panel of K); not on Intel's processors, where matmuls
- * are 1.7 % faster without. Where columns stay, every tile of a column prefetches a few lines of
- * the next panel of b, unless that panel is packed already. One line with each step of few tiles
- * was 5 % slower (Xeon, AVX2), a line of a with each step 2 % (Zen 4), lines of the next block of a
- * together with those of b 3 % (Xeon). Packing prefetches its own source; where rows are packed as
- * they lie, to the L2: those that are a multiple of 4 KiB apart compete for one set of the L1.
- *
- * Where rows of b are contiguous, the first panel of rows reads b unpacked and packs it. Where
- * columns of a are contiguous (wgrad), the first column of tiles reads a unpacked and packs it: up
- * to 9 % of small matmuls (Zen 4). Not on Intel's processors: panels would read each line of a two
- * or three times, the L2 keeps such lines longer than packed panels, and all other columns took 6 %
- * longer (Xeon, AVX2). With AVX-512 eight panels are packed at once instead, from whole lines: 8 %
- * of a wgrad with 3,072 rows.
- *
- * Threads get columns and rows in proportion to their speed in the matmuls before (team_shares).
- * With equal shares all threads wait for the slowest core: with another program on one of two cores
- * 102 GFLOP/s instead of 146 (AVX2, 1,024 tokens); on idle equal cores there is no difference.
- *
- * Rows are cut into even panels: 256 rows are 19 panels of 13 or 14, never 18 full ones and a rest
- * of 4.
- *
- * Exact matmuls (exact.h) run the same loops. A tile adds its sums over each small panel of K
- * (k_panel elements) to a buffer of integers in the L1, and the buffer to y_64 once per panel of K,
- * which has as many whole small panels as fit in PANEL_K.
- *
- * Tiles: 14 x 32 (AVX-512) reaches 97 % of the units' peak out of L1 and L2 (Zen 5); it moves 46
- * elements for 448 multiply-adds, a 6 x 64 tile 70 for 384. PANEL_K of 256, 384, 512 are within 1 %
- * there; with 6 x 16 (AVX2) 256 is 2 % slower than 384, because y is read and written more often.
- * In fp32 384 columns leave 40 % of an L2 of 1 MiB to the columns that come next; of an L2 of 2 MiB
- * 768 columns leave as much, and a is packed half as often (3 % of that wgrad). Where columns stay
- * a chunk is read from the L3 once for each block of rows, and a is packed once for each chunk:
- * 1,024 columns are 2 % faster than 384, and as fast as 2,048 (Zen 3). With 6 x 16 (Zen 4) runs of
- * tiles are 2 % faster than single ones. tools/bench_matmul.c measures it.
+ * The comments below quote what tools/bench_matmul.c measured.
  */
 #include "layers/matmul.h"
 
@@ -87,6 +52,14 @@
 #include "layers/matmul_tile.h"
 #include "layers/pointwise.h"
 
+/* Tiles: 14 x 32 (AVX-512) reaches 97 % of the units' peak out of L1 and L2 (Zen 5); it moves 46
+ * elements for 448 multiply-adds, a 6 x 64 tile 70 for 384. PANEL_K of 256, 384, 512 are within 1 %
+ * there; with 6 x 16 (AVX2) 256 is 2 % slower than 384, because y is read and written more often.
+ * In fp32 384 columns leave 40 % of an L2 of 1 MiB to the columns that come next; of an L2 of 2 MiB
+ * 768 columns leave as much, and a is packed half as often (3 % of that wgrad). Where columns stay
+ * a chunk is read from the L3 once for each block of rows, and a is packed once for each chunk:
+ * 1,024 columns are 2 % faster than 384, and as fast as 2,048 (Zen 3). With 6 x 16 (Zen 4) runs of
+ * tiles are 2 % faster than single ones. */
 enum {
     // elements of K summed in registers: the order of summation, on which results depend
     PANEL_K = A_STEPS,
@@ -254,7 +227,9 @@ static void set_rows(Member *w) {
     w->blocks_m = w->parts * ceil_div(w->rows.n, w->blocks);
 }
 
-/* Fills w->panel with the row panels of a step; `begin` may wait for their row blocks. */
+/* Fills w->panel with the row panels of a step; `begin` may wait for their row blocks.
+ * Rows are cut into even panels: 256 rows are 19 panels of 13 or 14, never 18 full ones and a rest
+ * of 4. */
 static void set_row_panels(Member *w, const Step *s) {
     const Matmul *p = w->p;
     const RowBlocks *r = &w->rows;
@@ -319,7 +294,11 @@ typedef struct Share {
 } Share;
 
 /* Divides n items among the threads [all.begin, all.end), and returns those of the threads
- * [some.begin, some.end). */
+ * [some.begin, some.end).
+ *
+ * Threads get columns and rows in proportion to their speed in the matmuls before (team_shares).
+ * With equal shares all threads wait for the slowest core: with another program on one of two cores
+ * 102 GFLOP/s instead of 146 (AVX2, 1,024 tokens); on idle equal cores there is no difference. */
 static Range share_items(const Member *w, int64_t n, Range all, Range some) {
     double first = w->share[all.begin], each = (double)n / (w->share[all.end] - first);
     return (Range){llround((w->share[some.begin] - first) * each),
@@ -387,6 +366,18 @@ static void pack_b(const Member *w, const Step *s, Range columns, float *to) {
     edge[n] = columns.end;
     pack_steps_of(w, &pack, BLOCKS_OF_B, s->k, 0, to, edge, n);
 }
+
+/* ---- prefetches ----
+ *
+ * Prefetches hide the latency of memory. A tile prefetches the rows of y, addend and aux that it
+ * will finish, one by one: all at once they delay the loads of panels, by 10 % of a matmul with
+ * K = 384. Where rows stay, each step of a tile prefetches one cache line of the next chunk's
+ * columns (after the last chunk, of the next panel of K); not on Intel's processors, where matmuls
+ * are 1.7 % faster without. Where columns stay, every tile of a column prefetches a few lines of
+ * the next panel of b, unless that panel is packed already. One line with each step of few tiles
+ * was 5 % slower (Xeon, AVX2), a line of a with each step 2 % (Zen 4), lines of the next block of a
+ * together with those of b 3 % (Xeon). Packing prefetches its own source; where rows are packed as
+ * they lie, to the L2: those that are a multiple of 4 KiB apart compete for one set of the L1. */
 
 /* A part of b that is read next: `lines` columns of `rows` cache lines. Each tile prefetches a
  * piece of it. */
@@ -507,6 +498,12 @@ static void finished_tile_at(const Member *w, const Step *s, const RowPanel *m, 
     tile_multiply(t);
     finish_tile(p, s, m, n, buffer);
 }
+
+/* ---- exact ----
+ *
+ * Exact matmuls (exact.h) run the same loops. A tile adds its sums over each small panel of K
+ * (k_panel elements) to a buffer of integers in the L1, and the buffer to y_64 once per panel of K,
+ * which has as many whole small panels as fit in PANEL_K. */
 
 /* sum[rows, TILE_N] += part, rounded to whole numbers of grid steps; `first` overwrites the old
  * sum. False if an element is out of range. */
@@ -753,8 +750,14 @@ static void set_panels(Member *w) {
     w->panels_k = K > 0 ? panel_at(w, K - 1) - panel_at(w, 0) + 1 : 1;
 }
 
-/* May the tiles of the first column read a unpacked? They read each cache line several times; an L2
- * that keeps such lines has less room for packed panels. */
+/* May the tiles of the first column read a unpacked?
+ *
+ * Where rows of b are contiguous, the first panel of rows reads b unpacked and packs it. Where
+ * columns of a are contiguous (wgrad), the first column of tiles reads a unpacked and packs it: up
+ * to 9 % of small matmuls (Zen 4). Not on Intel's processors: panels would read each line of a two
+ * or three times, the L2 keeps such lines longer than packed panels, and all other columns took 6 %
+ * longer (Xeon, AVX2). With AVX-512 eight panels are packed at once instead, from whole lines: 8 %
+ * of a wgrad with 3,072 rows. */
 static bool may_read_raw_a(const Member *w) {
     bool blocks = w->k_blocks && w->k_blocks->matrix == BLOCKS_OF_AT;
     return w->p->a_row == 1 && w->kind == PACK_FLOAT && !w->exact && !blocks &&

@@ -64,10 +64,17 @@ typedef enum { WHAT_X, WHAT_Y, WHAT_DY, WHAT_DX, WHAT_W, WHAT_DW, N_WHATS } What
  * its parent, and lie in the parent's memory. A parent is complete when all operations that make
  * rows or columns of it have run. */
 typedef struct StepTensor {
+    // type
     Dist dist;               // name, dimensions, sharding, pending sums
     int64_t size[DIST_DIMS]; // of all ranks together, with the padding that makes blocks equal;
                              // {n, 1}: a vector
-    int layer;               // -1: of no layer
+    CollType dtype;          // COLL_I64: a sum of --exact as integers
+    int64_t padding;         // rows at the end of dimension 0 that no operation writes
+    int stride;              // elements from row to row; 0: the number of local columns
+    const char *what; // label of the collective that redistributes it, a constant: "x of qkv"
+
+    // which value it is
+    int layer; // -1: of no layer
     // number of the value in the forward and backward pass, the same on every mesh. A collective
     // changes the type of a value and keeps its number; rows have the number of their parent. -1:
     // none
@@ -75,24 +82,27 @@ typedef struct StepTensor {
     // row in the table of tensors (base/tensor.h), of a parameter, its gradient, master, moments;
     // -1: none
     int parameter;
-    CollType dtype; // COLL_I64: a sum of --exact as integers
+
+    // rows or columns of a parent
+    //
+    //     rows of the parent   0 1 2 3 4 5 6 7 8 9 ...
+    //     row 2, every 4           x x     x x     ...   two rows of each block of four
+    //     row 2, every 0           x x x x               four contiguous rows
+    int parent;     // -1: none
+    int64_t row;    // its first row in the parent; without a parent, in the tokens of both halves
+    int64_t column; // its first column in the parent
+    int64_t every;
+
+    // memory
     Storage storage;
     // of a stored matrix: the first n_block axes of dist.shard[0] shard its rows into blocks. The
     // axes after them shard the local block into flat parts (z, ZeRO). NO_FLAT_PARTS: all axes
     // shard rows, as of a vector or a temporary
     int n_block;
-    const char *what; // label of the collective that redistributes it, a constant: "x of qkv"
-    int parent;       // the tensor of which it is rows or columns; -1: none
-    int64_t row;      // its first row in the parent; without a parent, in the tokens of both halves
-    int64_t column;   // its first column in the parent
-    int64_t every;    // its rows are equal parts of each block of `every` rows of the parent, from
-                      // row `row` of each block on; 0: its rows are contiguous
-    int64_t padding;  // rows at the end of dimension 0 that no operation writes
-    int stride;       // elements from row to row; 0: the number of local columns
-    int bucket;       // of a stored gradient: the tensor of the gradients that are summed with it,
-                      // complete when all of them are; -1: none
-    int gradient;     // the stored gradient in whose memory it lies; -1: none. program_allocate
-    int64_t offset;   // bytes, in the arena of temporaries; -1: no memory. program_allocate
+    int bucket;     // of a stored gradient: the tensor of the gradients that are summed with it,
+                    // complete when all of them are; -1: none
+    int gradient;   // the stored gradient in whose memory it lies; -1: none. program_allocate
+    int64_t offset; // bytes, in the arena of temporaries; -1: no memory. program_allocate
 } StepTensor;
 
 /* One operation of one rank. A collective is among the ranks whose coordinates differ only along
