@@ -70,6 +70,25 @@ TEST(step_listing_shows_types_and_costs) {
     CHECK(strstr(text, " x2[T/x, C] ") && strstr(text, " dx2[T/x, C] "));
 }
 
+/* Whatever its letters stand for; numbers speak for themselves. */
+TEST(step_listing_explains_every_dimension) {
+    for (int i = 0; i < 2 * N_MESH_MODELS; i++) {
+        Grid g = mesh_grid("d2.x2.y2+sp+heads", 0);
+        g.layout.exact = i % 2;
+        ModelShape s = shape_of(mesh_models[i / 2], &g, RECOMPUTE_NONE);
+        OWNED(program_free) Program p = program_passes(&s, PASS_SUMS, NULL);
+        OWNED(test_mem_end) char *text = PRINTED(listing_print(f, &(Listed){.p = p}));
+        for (int k = 0; k < p.n_ops; k++) {
+            const Dist *d = &p.tensor[p.op[k].out].dist;
+            for (int n = 0; n < d->n_dims; n++) {
+                OWNED(test_mem_end) char *line = mem_printf("\n  %-9s  ", d->dim[n]);
+                CHECK_SAYS(strcmp(d->dim[n], "2") == 0 || strstr(text, line),
+                           "no line explains %s of %s", d->dim[n], d->name);
+            }
+        }
+    }
+}
+
 /* Two chunks of the rank's 20 tokens. */
 TEST(step_listing_shows_chunks_of_the_head_and_what_is_not_bf16) {
     Grid g = mesh_grid("d2.x2+sp", 0);

@@ -309,6 +309,7 @@ static void print_dimensions(FILE *f, const Program *p) {
         {"2P", "mean and sum of squared deviations, or sums of dnorm, of each panel of features"},
         {"3P",
          "largest logit, sum of exponentials, target's logit, of each panel of the vocabulary"},
+        {"2D", "a weight for each element of a query head and of a key head (QK-norm)"},
         {"G", "all gradients of a bucket"},
         {"W", "high and low part of an integer sum (--exact)"}};
     for (size_t k = 0; k < sizeof meaning / sizeof *meaning; k++) {
