@@ -199,6 +199,8 @@ works "an export of a run with a tokenizer" "${tiny[@]}" --steps 1 --tokenizer s
 works "it is a model with its tokenizer" train_gpt --init given --prompt a --threads 1
 works "it knows how documents end" grep -q '"eos_token_id": *256\b' given/config.json
 works "its tokenizer is the file of the run" cmp signs/vocab.json given/vocab.json
+works "a conversion" convert --init given --out given.bf16 --dtype bf16
+works "which keeps the tokenizer" cmp signs/merges.txt given.bf16/merges.txt
 small=$top/tests/golden/tokenizer/tokenizer.json
 saves=(tokenize convert --out saved --tokenizer)
 refuses 1 "it holds no merges" "${saves[@]}" signs/gpt2_tokenizer.bin

@@ -3,6 +3,8 @@
  *     convert --init gpt2_124M.bin --out gpt2/            llm.c to a folder for `transformers`
  *     convert --init run --out model.bin                  a run's newest checkpoint to llm.c, fp32
  *     convert --init gpt2/ --out small/ --dtype bf16      half the bytes, rounded to nearest
+ *
+ * A folder gets a copy of the tokenizer beside the model.
  */
 #include <stdio.h>
 #include <unistd.h>
@@ -14,6 +16,7 @@
 #include "data/checkpoint.h"
 #include "data/io.h"
 #include "data/llmc.h"
+#include "data/tokenizer_folder.h"
 #include "data/weights.h"
 
 static const char *init_path, *out_path;
@@ -48,7 +51,8 @@ int main(int argc, char **argv) {
     if (!weights_load(model, &t, &group_alone, &e)) die_user("%s", e.text);
     bool ok = path_ends(out_path, ".bin")
                   ? llmc_model_save(out_path, &t, dtype ? LLMC_BF16 : LLMC_FP32, &group_alone, &e)
-                  : weights_export(out_path, &t, dtype ? "BF16" : "F32", &group_alone, &e);
+                  : weights_export(out_path, &t, dtype ? "BF16" : "F32", &group_alone, &e) &&
+                        tokenizer_folder_copy(model, out_path, &e);
     if (!ok) {
         rmdir(out_path); // the next try would be refused because of this empty folder
         die_user("%s", e.text);

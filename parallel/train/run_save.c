@@ -8,9 +8,8 @@
 #include "base/die.h"
 #include "base/mem.h"
 #include "data/checkpoint.h"
-#include "data/io_map.h"
 #include "data/llmc.h"
-#include "data/output.h"
+#include "data/tokenizer_folder.h"
 #include "data/weights.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/step/audit.h"
@@ -49,33 +48,14 @@ void run_set_limit(const Run *r, bool storage) {
     world_set_limit(r->world, (double)r->o->timeout * (storage ? STORAGE_PATIENCE : 1));
 }
 
-enum { TOKENIZER_FILES = 4 };
-
-/* Paths of the tokenizer's files, which are copied into every checkpoint and export; NULL after the
- * last. Returns the text of tokenizer_config.json if vocab.json and merges.txt are alone, else
- * NULL. */
-static const char *find_tokenizer_files(const Run *r, char *paths[TOKENIZER_FILES + 1]) {
-    static const char *const names[TOKENIZER_FILES] = {"vocab.json", "merges.txt", "tokenizer.json",
-                                                       "tokenizer_config.json"};
-    bool there[TOKENIZER_FILES] = {0};
-    int n = 0;
-    for (int i = 0; i < TOKENIZER_FILES && *r->vocabulary; i++) {
-        there[i] = io_exists_in(r->vocabulary, names[i]);
-        if (there[i]) paths[n++] = mem_printf("%s/%s", r->vocabulary, names[i]);
-    }
-    while (n <= TOKENIZER_FILES) paths[n++] = NULL;
-    return there[0] && there[1] && !there[2] && !there[3] ? TOKENIZER_CONFIG : NULL;
-}
-
 void run_save(Run *r) {
-    char *copies[TOKENIZER_FILES + 1];
+    TokenizerFolder tokenizer = tokenizer_folder(r->vocabulary);
     Err e;
-    const char *tokenizer_config = find_tokenizer_files(r, copies);
     CheckpointOptions co = {.keep_last = (int)r->o->keep,
                             .keep_every = r->o->keep_every,
                             .keep_step = r->state.best_step,
-                            .tokenizer_config = tokenizer_config,
-                            .files = (const char *const *)copies};
+                            .tokenizer_config = tokenizer.config,
+                            .files = (const char *const *)tokenizer.file};
     char *text = runstate_print(&r->state, r->options);
     outer_average(&r->outer, &r->m, r->state.step);
     outer_mean_moments(&r->m);
@@ -94,7 +74,7 @@ void run_save(Run *r) {
     }
     run_note(r, "step %" PRId64 ": saved in %s", r->state.step, r->o->save);
     mem_free(text);
-    for (int i = 0; i < TOKENIZER_FILES; i++) mem_free(copies[i]);
+    tokenizer_folder_free(&tokenizer);
 }
 
 void run_audit(Run *r) {
@@ -110,48 +90,15 @@ void run_audit(Run *r) {
         r->state.step, e.text);
 }
 
-static bool write_file(const char *to, const void *p, size_t n, Err *e) {
-    Output out = {0};
-    bool ok = output_open(&out, to, true, e) && io_write_file(out.part, p, n, NULL, e) &&
-              output_commit(&out, e);
-    output_abandon(&out);
-    return ok;
-}
-
-/* Rank 0. Copies a file. A target that has these bytes already is left alone: this process may have
- * it mapped. */
-static bool copy_file(const char *from, const char *to, Err *e) {
-    IoMap source, there = {0};
-    if (!io_map(&source, from, e)) return false;
-    bool same = io_exists(to) && io_map(&there, to, e) && there.n == source.n &&
-                memcmp(there.p, source.p, source.n) == 0;
-    bool ok = same || write_file(to, source.p, source.n, e);
-    io_unmap(&there), io_unmap(&source);
-    return ok;
-}
-
-/* Rank 0. Copies the tokenizer's files to --export-hf. */
-static bool export_tokenizer(const Run *r, Err *e) {
-    char *files[TOKENIZER_FILES + 1];
-    const char *config = find_tokenizer_files(r, files);
-    char *config_path = mem_printf("%s/tokenizer_config.json", r->o->export_hf);
-    bool ok = !config || write_file(config_path, config, strlen(config), e);
-    mem_free(config_path);
-    for (int i = 0; i < TOKENIZER_FILES; i++) {
-        char *to = files[i] ? mem_printf("%s%s", r->o->export_hf, strrchr(files[i], '/')) : NULL;
-        ok = ok && (!to || copy_file(files[i], to, e));
-        mem_free(to), mem_free(files[i]);
-    }
-    return ok;
-}
-
 void run_export(Run *r) {
     Err e;
     run_set_limit(r, true);
     if (*r->o->export_hf &&
         !weights_export(r->o->export_hf, model_pull(&r->m), "F32", &r->group, &e))
         die_user("%s", e.text);
-    if (*r->o->export_hf && !group_agree(&r->group, !r->lead || export_tokenizer(r, &e), &e))
+    if (*r->o->export_hf &&
+        !group_agree(&r->group,
+                     !r->lead || tokenizer_folder_copy(r->vocabulary, r->o->export_hf, &e), &e))
         die_user("%s", e.text);
     if (*r->o->export_llmc && !llmc_model_save(r->o->export_llmc, model_pull(&r->m),
                                                r->o->dtype ? LLMC_BF16 : LLMC_FP32, &r->group, &e))

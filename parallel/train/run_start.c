@@ -14,6 +14,7 @@
 #include "data/io_map.h"
 #include "data/llmc.h"
 #include "data/output.h"
+#include "data/tokenizer_folder.h"
 #include "data/weights.h"
 #include "parallel/plan/quantity.h"
 #include "parallel/step/check.h"
@@ -30,15 +31,11 @@ static const Tokenizer *load_tokenizer(const char *path) {
     return t;
 }
 
-static bool holds_tokenizer(const char *folder) {
-    return io_exists_in(folder, "vocab.json") || io_exists_in(folder, "tokenizer.json");
-}
-
 /* Loads the tokenizer of --tokenizer, else of the checkpoint to resume from, else of the folder of
  * --init. */
 static void find_tokenizer(Run *r, const char *checkpoint) {
-    bool brings = *r->init && holds_tokenizer(r->init);
-    r->carried = !*r->o->tokenizer && checkpoint && holds_tokenizer(checkpoint);
+    bool brings = *r->init && tokenizer_folder_is(r->init);
+    r->carried = !*r->o->tokenizer && checkpoint && tokenizer_folder_is(checkpoint);
     r->vocabulary = mem_strdup(r->carried         ? checkpoint
                                : *r->o->tokenizer ? r->o->tokenizer
                                : brings           ? r->init
