@@ -92,7 +92,8 @@ static bool is_newline(uint8_t c) {
     return c == '\r' || c == '\n';
 }
 
-static size_t next_llama3(const uint8_t *p, size_t n) {
+/* The expression of LLaMA 3, with \p{N}{1,3} or with \p{N}. */
+static size_t next_llama3(const uint8_t *p, size_t n, bool digits_apart) {
     size_t short_form = contraction_of_any_case(p, n), i;
     int len, len_2 = 0;
     if (short_form) return short_form;
@@ -102,7 +103,7 @@ static size_t next_llama3(const uint8_t *p, size_t n) {
     if (c == CLASS_LETTER || (c != CLASS_NUMBER && !is_newline(p[0]) && c_2 == CLASS_LETTER))
         return skip_class(p, n, i, CLASS_LETTER);
     if (c == CLASS_NUMBER) {
-        if (c_2 != CLASS_NUMBER) return i;
+        if (digits_apart || c_2 != CLASS_NUMBER) return i;
         i += (size_t)len_2;
         return i < n && class_at(p + i, n - i, &len) == CLASS_NUMBER ? i + (size_t)len : i;
     }
@@ -116,9 +117,10 @@ static size_t next_llama3(const uint8_t *p, size_t n) {
     return newline ? newline : spaces(p, n);
 }
 
-const char presplit_llama3[] =
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|"
-    " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+#define EXPRESSION(number)                                                                         \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" number                           \
+    "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+const char presplit_llama3[] = EXPRESSION("\\p{N}{1,3}"), presplit_qwen[] = EXPRESSION("\\p{N}");
 
 size_t presplit_next(SplitRule rule, const uint8_t *p, size_t n) {
     switch (rule) {
@@ -129,7 +131,8 @@ size_t presplit_next(SplitRule rule, const uint8_t *p, size_t n) {
     case SPLIT_DIGITS:
         return next_digits(p, n);
     case SPLIT_LLAMA3:
-        return next_llama3(p, n);
+    case SPLIT_QWEN:
+        return next_llama3(p, n, rule == SPLIT_QWEN);
     }
     return n;
 }

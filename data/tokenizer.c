@@ -60,6 +60,7 @@ void tokenizer_free(Tokenizer *t) {
     strings_free(&t->tokens);
     mem_free(t->merges);
     mem_free(t->list);
+    mem_free(t->added);
     mem_free(t);
 }
 

@@ -1,6 +1,6 @@
-/* tokenizer -- text to token ids and back: byte-level byte-pair encoding of GPT-2 and LLaMA 3.
+/* tokenizer -- text to token ids and back: byte-level byte-pair encoding of GPT-2, LLaMA 3, Qwen.
  *
- *     text --presplit--> pieces --bytes--> ids of bytes --merges--> ids
+ *     text --nfc (Qwen)--> text --presplit--> pieces --bytes--> ids of bytes --merges--> ids
  *
  * A merge replaces the pair of neighbours of lowest rank by one id, until no pair can be merged.
  *
@@ -9,16 +9,19 @@
  *   DIR (vocab.json + merges.txt)      yes       GPT-2's encoder.json and vocab.bpe, as HF names
  *                                                them; tokenizer_save writes them
  *   NAMEvocab.json                     yes       the same pair; NAMEmerges.txt lies beside it
- *   tokenizer.json, or DIR with it     yes       HF tokenizers of GPT-2, SmolLM, LLaMA 3; refused
- *                                                unless it is exactly this algorithm
+ *   tokenizer.json, or DIR with it     yes       HF tokenizers of GPT-2, SmolLM, LLaMA 3, Qwen2,
+ *                                                Qwen3; refused unless it is exactly this
+ *                                                algorithm
  *   gpt2_tokenizer.bin                 no        llm.c, versions 1 and 2: the bytes of each token,
  *                                                no merges
  *
  * Every string of bytes, UTF-8 or not, encodes, and decodes to the same bytes (but for a
- * tokenizer.json with add_prefix_space). The text "<|endoftext|>" is text like any other: only
- * documents_encode gives the token of that name. The rank of a merge is its position in the list of
- * merges; of equal ranks the leftmost pair is merged first, as in HF tokenizers. Time is O(n log n)
- * in the length of a piece.
+ * tokenizer.json with add_prefix_space, or with the normalizer NFC: then to the normal form of the
+ * text, data/nfc.h). The text "<|endoftext|>" is text like any other, as that of every special
+ * token: only documents_encode gives the token of that name. Added tokens that are not special
+ * (<think>) are cut out of text first; what stands between them is encoded. The rank of a merge is
+ * its position in the list of merges; of equal ranks the leftmost pair is merged first, as in HF
+ * tokenizers. Time is O(n log n) in the length of a piece.
  */
 #ifndef DATA_TOKENIZER_H
 #define DATA_TOKENIZER_H

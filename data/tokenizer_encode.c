@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "data/nfc.h"
 #include "data/presplit.h"
 #include "data/tokenizer_parts.h"
 
@@ -115,25 +116,58 @@ static void encode_bytes(const Tokenizer *t, const uint8_t *p, size_t n, Ids *ou
     out->n += n;
 }
 
-/* Encodes text[begin..end) of one document text[0..n). A range at its beginning gets the prefix
- * space. */
+/* As encode_pieces, after the stages before it: the prefix space where the text begins, and the
+ * normal form. */
+static void encode_between(const Tokenizer *t, Slot *cache, const uint8_t *text, size_t begin,
+                           size_t end, size_t n, Ids *out) {
+    bool space = begin == 0 && t->add_prefix_space && n > 0 && text[0] != ' ';
+    const uint8_t *from = text + begin;
+    size_t size = end - begin, m = 0;
+    uint8_t *copy = NULL;
+    if (space || (t->nfc && nfc_prefix(from, size) < size)) {
+        copy = mem_alloc(3 * size + 2);
+        if (space) copy[m++] = ' ';
+        if (t->nfc)
+            m += nfc_normalize(from, size, copy + m);
+        else
+            memcpy(copy + m, from, size), m += size;
+        if (end < n) copy[m] = text[end]; // a piece may end there because a blank follows, or none
+        text = copy, n = m + (end < n), begin = 0, end = m;
+    }
+    if (t->n_merges)
+        encode_pieces(t, cache, text, begin, end, n, out);
+    else
+        encode_bytes(t, text + begin, end - begin, out);
+    mem_free(copy);
+}
+
+/* The offset in text[from..to] of the first token that is cut out, n if there is none; its id, and
+ * its length. Of several tokens at one place it is the longest. */
+static size_t find_added(const Tokenizer *t, const uint8_t *text, size_t from, size_t to, size_t n,
+                         int32_t *id, size_t *len) {
+    *id = -1, *len = 0;
+    for (size_t i = from; t->n_added && i <= to && i < n; i++) {
+        if (!t->added_begins[text[i]]) continue;
+        for (size_t k = 0, size; k < t->n_added; k++) {
+            const uint8_t *p = tokenizer_token(t, t->added[k], &size);
+            if (size > *len && size <= n - i && memcmp(p, text + i, size) == 0)
+                *id = t->added[k], *len = size;
+        }
+        if (*len) return i;
+    }
+    return n;
+}
+
+/* Encodes text[begin..end) of one document text[0..n). */
 static void encode_range(const Tokenizer *t, Slot *cache, const uint8_t *text, size_t begin,
                          size_t end, size_t n, Ids *out) {
-    bool space = begin == 0 && t->add_prefix_space && n > 0 && text[0] != ' ';
-    if (t->n_merges == 0) {
-        if (space) ids_put(out, t->byte_id[' ']);
-        encode_bytes(t, text + begin, end - begin, out);
-        return;
+    for (size_t at = begin, len; at < end; at += len) {
+        int32_t id;
+        size_t cut = find_added(t, text, at, end, n, &id, &len);
+        encode_between(t, cache, text, at, cut < end ? cut : end, cut, out);
+        if (cut < end) ids_put(out, id);
+        at = cut;
     }
-    if (!space) {
-        encode_pieces(t, cache, text, begin, end, n, out);
-        return;
-    }
-    uint8_t *with = mem_alloc(n + 1);
-    *with = ' ';
-    memcpy(with + 1, text, n);
-    encode_pieces(t, cache, with, 0, end + 1, n + 1, out);
-    mem_free(with);
 }
 
 /* Length of the line at p, with its end, if the line is only the separator; else 0. */
@@ -186,7 +220,7 @@ bool documents_next(Documents *d, const uint8_t **p, size_t *n) {
 static bool next_span(const Tokenizer *t, Documents *d, bool separators, Span *s) {
     if (!enter_document(d, separators)) return false;
     size_t left = d->doc_end - d->at, to = d->doc_end;
-    if (left > PART && t->n_merges == 0)
+    if (left > PART && t->n_merges == 0 && !t->nfc && !t->n_added)
         to = d->at + PART;
     else if (left > PART && t->split)
         to = d->doc + presplit_safe(d->text + d->doc, d->doc_end - d->doc, d->at - d->doc + PART);

@@ -129,10 +129,11 @@ void tokenizer_save(const Tokenizer *t, const char *dir) {
     Err e;
     if (!t->can_encode)
         die_user("cannot save %s as a vocabulary with merges: it holds no merges", t->format);
-    if (t->add_prefix_space || t->split != SPLIT_GPT2 || t->ignore_merges || t->bos >= 0)
+    if (t->add_prefix_space || t->split != SPLIT_GPT2 || t->ignore_merges || t->bos >= 0 ||
+        t->nfc || t->n_added)
         die_user("cannot save this tokenizer.json as vocab.json and merges.txt, which have no "
-                 "place for add_prefix_space, ignore_merges, and another pre_tokenizer or "
-                 "post_processor than GPT-2's");
+                 "place for add_prefix_space, ignore_merges, a normalizer, added tokens that are "
+                 "not special, and another pre_tokenizer or post_processor than GPT-2's");
     if (!io_make_dirs(dir, &e)) die_user("%s", e.text);
     save_one(t, dir, "vocab.json", put_vocab);
     save_one(t, dir, "merges.txt", put_merges);

@@ -51,7 +51,46 @@ static bool vocab_strings(const Vocab *v, Strings *s, Err *e) {
     return true;
 }
 
-/* Adds the special tokens that are not in the vocabulary. */
+/* Is a field of tokenizer.json absent or empty? Fields that would change ids must be, or have the
+ * one value that is implemented. */
+static bool is_nothing(const json_t *x) {
+    return !x || json_is_null(x) || json_is_false(x) ||
+           (json_is_string(x) && !json_string_value(x)[0]) ||
+           (json_is_number(x) && json_number_value(x) == 0);
+}
+
+/* Checks that none of these fields is set. */
+static bool absent(const json_t *object, const char *where, const char *const *names, int n,
+                   Err *e) {
+    for (int i = 0; i < n; i++)
+        if (!is_nothing(json_object_get(object, names[i])))
+            return err(e, "%s\"%s\" is set: it changes ids in a way that is not implemented", where,
+                       names[i]);
+    return true;
+}
+
+static bool is_true(const json_t *x, const char *key, bool otherwise) {
+    const json_t *is = json_object_get(x, key);
+    return is ? json_is_true(is) : otherwise;
+}
+
+/* Special tokens are text like any other in a text. The others (<think>) are cut out of it: exactly
+ * their bytes, wherever they stand. With a blank or the end of a line in it a token could stand
+ * where a text is cut for threads (presplit_safe). */
+static bool check_cut_out(const json_t *token, const char *text, Err *e) {
+    static const char *const names[] = {"single_word", "lstrip", "rstrip", "normalized"};
+    if (!*text || strpbrk(text, " \n"))
+        return err(e,
+                   "added token \"%.99s\" is not special, and it is empty or has a blank or the "
+                   "end of a line: this is not implemented",
+                   text);
+    char *where = mem_printf("added token \"%.99s\", which is not special: ", text);
+    bool ok = absent(token, where, names, 4, e);
+    mem_free(where);
+    return ok;
+}
+
+/* Adds the added tokens that are not in the vocabulary. */
 static bool read_added(Vocab *v, const json_t *added, const json_t *vocab, Err *e) {
     size_t i;
     json_t *token;
@@ -60,11 +99,7 @@ static bool read_added(Vocab *v, const json_t *added, const json_t *vocab, Err *
                      *content = json_object_get(token, "content");
         if (!json_is_string(content)) return err(e, "added token %zu has no content", i);
         const char *text = json_string_value(content);
-        if (!json_is_true(json_object_get(token, "special")))
-            return err(e,
-                       "added token \"%.99s\" is not special: tokens that are cut out of text "
-                       "first are not implemented",
-                       text);
+        if (!is_true(token, "special", false) && !check_cut_out(token, text, e)) return false;
         const json_t *same = json_object_get(vocab, text);
         if (same && json_integer_value(same) != json_integer_value(id))
             return err(e, "added token \"%.99s\" has another id in the vocabulary", text);
@@ -84,7 +119,7 @@ static size_t count_added(const json_t *added, const json_t *vocab) {
     return n;
 }
 
-/* Makes a tokenizer without merges from the entries {"token": id} of a vocabulary, and the special
+/* Makes a tokenizer without merges from the entries {"token": id} of a vocabulary, and the added
  * tokens that the vocabulary lacks: {"id": 50256, "content": "<|endoftext|>", "special": true}.
  * NULL and the reason on error. */
 static Tokenizer *read_tokens(json_t *vocab, const json_t *added, const char *format, Err *e) {
@@ -178,35 +213,12 @@ bool tokenizer_parse_gpt2(const uint8_t *vocab, size_t n_vocab, const uint8_t *m
     return true;
 }
 
-/* Is a field of tokenizer.json absent or empty? Fields that would change ids must be, or have the
- * one value that is implemented. */
-static bool is_nothing(const json_t *x) {
-    return !x || json_is_null(x) || json_is_false(x) ||
-           (json_is_string(x) && !json_string_value(x)[0]) ||
-           (json_is_number(x) && json_number_value(x) == 0);
-}
-
 static bool type_is(const json_t *x, const char *type) {
     return strcmp(text_of(x, "type", ""), type) == 0;
 }
 
-/* Checks that none of these fields is set. */
-static bool absent(const json_t *object, const char *where, const char *const *names, int n,
-                   Err *e) {
-    for (int i = 0; i < n; i++)
-        if (!is_nothing(json_object_get(object, names[i])))
-            return err(e, "%s\"%s\" is set: it changes ids in a way that is not implemented", where,
-                       names[i]);
-    return true;
-}
-
-static bool is_true(const json_t *x, const char *key, bool otherwise) {
-    const json_t *is = json_object_get(x, key);
-    return is ? json_is_true(is) : otherwise;
-}
-
 /* How a pre_tokenizer cuts text: ByteLevel alone as GPT-2; with Digits or with the expression of
- * LLaMA 3 before it. False: in another way. */
+ * LLaMA 3 or Qwen before it. False: in another way. */
 static bool read_split(const json_t *stage, Tokenizer *t) {
     const json_t *stages = json_object_get(stage, "pretokenizers"),
                  *first = json_array_get(stages, 0), *level = stage;
@@ -218,12 +230,13 @@ static bool read_split(const json_t *stage, Tokenizer *t) {
     t->split = regex ? SPLIT_GPT2 : SPLIT_NONE;
     if (level == stage) return true;
     const char *pattern = text_of(json_object_get(first, "pattern"), "Regex", "");
+    bool qwen = strcmp(pattern, presplit_qwen) == 0;
     if (type_is(first, "Digits") && is_true(first, "individual_digits", false) && regex)
         t->split = SPLIT_DIGITS;
-    else if (type_is(first, "Split") && strcmp(pattern, presplit_llama3) == 0 &&
+    else if (type_is(first, "Split") && (qwen || strcmp(pattern, presplit_llama3) == 0) &&
              strcmp(text_of(first, "behavior", ""), "Isolated") == 0 &&
              !is_true(first, "invert", false) && !regex)
-        t->split = SPLIT_LLAMA3;
+        t->split = qwen ? SPLIT_QWEN : SPLIT_LLAMA3;
     else
         return false;
     return !t->add_prefix_space; // it would put a space before every piece
@@ -255,25 +268,31 @@ static bool read_template(const json_t *stage, Tokenizer *t) {
 
 /* Refuses a tokenizer.json whose model has a field that would change ids. */
 static bool check_model(const json_t *root, const json_t *model, Err *e) {
-    static const char *const outer[] = {"normalizer", "truncation", "padding"};
+    static const char *const outer[] = {"truncation", "padding"};
     static const char *const inner[] = {"dropout", "continuing_subword_prefix",
                                         "end_of_word_suffix"};
     if (!json_is_object(model)) return err(e, "no \"model\": is this a tokenizer.json?");
     if (!type_is(model, "BPE") && json_object_get(model, "type"))
         return err(e, "model type \"%.60s\": only BPE is implemented", text_of(model, "type", "?"));
-    return absent(root, "", outer, 3, e) && absent(model, "model.", inner, 3, e);
+    return absent(root, "", outer, 2, e) && absent(model, "model.", inner, 3, e);
 }
 
 /* Reads the stages around the model; refuses those that would change ids in another way. */
 static bool read_stages(const json_t *root, Tokenizer *t, Err *e) {
-    const json_t *before = json_object_get(root, "pre_tokenizer"),
+    const json_t *form = json_object_get(root, "normalizer"),
+                 *before = json_object_get(root, "pre_tokenizer"),
                  *after = json_object_get(root, "post_processor"),
                  *decoder = json_object_get(root, "decoder");
+    t->nfc = type_is(form, "NFC");
+    if (!t->nfc && !is_nothing(form))
+        return err(e, "normalizer \"%.60s\": only NFC is implemented", text_of(form, "type", "?"));
     if (!read_split(before, t))
         return err(e,
                    "pre_tokenizer \"%.60s\": only ByteLevel is implemented, alone or behind "
-                   "Digits or the Split of LLaMA 3",
+                   "Digits or the Split of LLaMA 3 or Qwen",
                    text_of(before, "type", "none"));
+    if (t->add_prefix_space && t->n_added)
+        return err(e, "add_prefix_space is not implemented with added tokens that are not special");
     if (!read_template(after, t))
         return err(e,
                    "post_processor \"%.60s\": only ByteLevel is implemented, and a "
@@ -305,6 +324,17 @@ static bool read_json_merges(Tokenizer *t, const json_t *merges, Err *e) {
     return true;
 }
 
+static void read_cut_out(Tokenizer *t, const json_t *added) {
+    size_t i;
+    json_t *token;
+    t->added = mem_alloc(json_array_size(added) * sizeof *t->added);
+    json_array_foreach(added, i, token) {
+        if (is_true(token, "special", false)) continue;
+        t->added[t->n_added++] = (int32_t)json_integer_value(json_object_get(token, "id"));
+        t->added_begins[(uint8_t)*text_of(token, "content", "")] = true;
+    }
+}
+
 static Tokenizer *read_json(const json_t *root, Err *e) {
     const json_t *model = json_object_get(root, "model"),
                  *added = json_object_get(root, "added_tokens");
@@ -314,6 +344,7 @@ static Tokenizer *read_json(const json_t *root, Err *e) {
     Tokenizer *t = read_tokens(vocab, added, "Hugging Face tokenizer.json", e);
     if (!t) return NULL;
     t->ignore_merges = is_true(model, "ignore_merges", false);
+    read_cut_out(t, added);
     if (read_stages(root, t, e) && read_json_merges(t, json_object_get(model, "merges"), e) &&
         finish(t, e))
         return t;

@@ -31,10 +31,14 @@ struct Tokenizer {
     const char *format;
     int32_t eot, bos; // bos: a tokenizer.json says that each text begins with it; else -1
     bool can_encode, add_prefix_space, ignore_merges; // ignore_merges: where a piece is a token
-    SplitRule split;                                  // text is cut into pieces first
-    Strings tokens;                                   // the bytes of each token, by id
-    int32_t byte_id[256];                             // -1: the vocabulary lacks the byte
-    Merge *merges;                                    // [n_merge_slots] hash table by (left, right)
+    int32_t *added; // [n_added] tokens that are cut out of text before all else
+    size_t n_added;
+    bool added_begins[256]; // first bytes of theirs
+    bool nfc;               // the text between them is normalized
+    SplitRule split;        // then it is cut into pieces
+    Strings tokens;         // the bytes of each token, by id
+    int32_t byte_id[256];   // -1: the vocabulary lacks the byte
+    Merge *merges;          // [n_merge_slots] hash table by (left, right)
     size_t n_merge_slots;
     int64_t n_merges;
     Merge *list; // [n_merges] in order of rank

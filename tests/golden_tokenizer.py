@@ -12,29 +12,38 @@ TRAINING_TEXT was tinyshakespeare.
                                            other 1 letter 2 number 3 space)
   cases.json                               text (hex, repeated), lengths of its pieces, ids with the
                                            small and with GPT-2's vocabulary, lengths of the pieces
-                                           of SmolLM and of LLaMA 3
+                                           of SmolLM, of LLaMA 3, and of Qwen where they differ from
+                                           those of LLaMA 3
+  nfc.txt                                  of each plane FNV-1a of the bytes of "e U+0345", a code
+                                           point, "U+0323 U+05B0 U+0301" in the normal form NFC
+  qwen.json                                text (hex) and the ids that tokenizers gives it with the
+                                           stages of Qwen3 (NFC, its expression, <think> cut out)
+                                           before the small vocabulary
 
 Pieces: GPT-2's expression in `regex`, on the text decoded with surrogateescape, so that every byte
 that is not UTF-8 is one character without class. Ids of a piece: the BPE models of tokenizers and
 of tiktoken, which must agree. Where the text is UTF-8 and all its characters are known to
 tokenizers' and tiktoken's older Unicode, their complete encoders must agree, too, and the pieces of
-SmolLM (Digits) and LLaMA 3 (Split) are those of tokenizers.
+SmolLM (Digits), LLaMA 3 and Qwen (Split) are those of tokenizers.
 """
 import json
 import os
 import random
 import sys
+import unicodedata
 
 import regex
 import tiktoken
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import (AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers,
+                        trainers)
 from tokenizers import Regex as TheirRegex
 
 OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden", "tokenizer")
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
           r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-SPLIT, SPLIT_LLAMA3 = regex.compile(GPT2), regex.compile(LLAMA3)
+QWEN = LLAMA3.replace("{1,3}", "")
+SPLIT = {name: regex.compile(x) for name, x in (("gpt2", GPT2), ("llama3", LLAMA3), ("qwen", QWEN))}
 CLASSES = [(1, regex.compile(r"\p{L}")), (2, regex.compile(r"\p{N}")), (3, regex.compile(r"\s"))]
 
 
@@ -102,17 +111,19 @@ LEVEL = pre_tokenizers.ByteLevel(add_prefix_space=False)
 LEVEL_ALONE = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 THEIRS = {
     "digits": pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), LEVEL]),
-    "llama3": pre_tokenizers.Sequence([
-        pre_tokenizers.Split(TheirRegex(LLAMA3), behavior="isolated"), LEVEL_ALONE])
+    **{name: pre_tokenizers.Sequence([
+        pre_tokenizers.Split(TheirRegex(x), behavior="isolated"), LEVEL_ALONE])
+       for name, x in (("llama3", LLAMA3), ("qwen", QWEN))}
 }
 
 
 def pieces_of(data, rule="gpt2"):
     text = data.decode("utf-8", "surrogateescape")
     if rule == "digits":
-        pieces = [p for part in regex.findall(r"\p{N}|\P{N}+", text) for p in SPLIT.findall(part)]
+        pieces = [p for part in regex.findall(r"\p{N}|\P{N}+", text)
+                  for p in SPLIT["gpt2"].findall(part)]
     else:
-        pieces = (SPLIT if rule == "gpt2" else SPLIT_LLAMA3).findall(text)
+        pieces = SPLIT[rule].findall(text)
     lengths = [len(p.encode("utf-8", "surrogateescape")) for p in pieces]
     assert sum(lengths) == len(data)
     if rule in THEIRS and not any(0xDC80 <= ord(c) <= 0xDCFF or old_class(c) != new_class(c)
@@ -192,6 +203,49 @@ def all_cases():
     yield b"".join(rng.choice(words) for _ in range(80)), 1
 
 
+def qwen_texts(rng):
+    """Composed and decomposed text of many scripts; random code points, marks and tokens."""
+    words = ("Ti\u1ebfng Vi\u1ec7t \u0111\u01b0\u1eddng \u091c\u093c\u0930\u0942\u0930\u0924 "
+             "\u092b\u093c\u093f\u0932\u094d\u092e \ud55c\uad6d\uc5b4 \uac00\uac01\uac02 "
+             "\u1f00\u03c1\u03c7\u1fc7 \u304c\u304e\u30d1 \u05e9\u05b8\u05c1\u05dc\u05d5\u05b9 "
+             "\u0645\u064f\u062d\u064e\u0645\u064e\u0651\u062f\u064c \u0995\u09cb\u09cc "
+             "\u0b95\u0bca\u0e19\u0e49\u0e33 \u212b\u2126\u212a \uf900\U0002f800 \u2260").split()
+    yield from words
+    for form in ("NFC", "NFD"):
+        yield unicodedata.normalize(form, " ".join(words))
+        yield "\r\n\n".join(unicodedata.normalize(form, w) + "123 4'LL" for w in words)
+    yield "<think>\n\n</think> a <|endoftext|><think><thi\u0301nk>e</think>\u0301<think"
+    known = [c for c in map(chr, range(0x110000)) if not "\ud800" <= c < "\ue000"
+             and old_class(c) == new_class(c)]
+    marks = [c for c in known if unicodedata.combining(c)]
+    jamo = [chr(c) for c in (*range(0x1100, 0x1200), *range(0xAC00, 0xAC1E))]
+    for pool in (known, marks, jamo, known, marks, jamo):
+        for n in (5, 20, 60):
+            yield "".join(rng.choice(pool if rng.random() < 0.7 else "aeo 1\n\u0301\u0323\u093c")
+                          for _ in range(n))
+
+
+def write_qwen(small):
+    """Replaces the stages of `small`."""
+    normal = normalizers.NFC()
+    with open(f"{OUT}/nfc.txt", "w", encoding="ascii") as f:
+        for plane in range(17):
+            h = 0xCBF29CE484222325
+            for c in range(plane << 16, (plane + 1) << 16):
+                text = "" if 0xD800 <= c < 0xE000 else f"e\u0345{chr(c)}\u0323\u05b0\u0301"
+                for byte in normal.normalize_str(text).encode():
+                    h = (h ^ byte) * 0x100000001B3 % (1 << 64)
+            f.write(f"{plane} {h:016x}\n")
+    small.normalizer, small.pre_tokenizer = normal, THEIRS["qwen"]
+    small.add_tokens([AddedToken(x, special=False, normalized=False)
+                      for x in ("<think>", "</think>")])
+    small.encode_special_tokens = True  # their text is text
+    with open(f"{OUT}/qwen.json", "w", encoding="ascii") as f:
+        texts = qwen_texts(random.Random(2))
+        f.write("[\n" + ",\n".join(json.dumps([t.encode().hex(), small.encode(t).ids],
+                                              separators=(",", ":")) for t in texts) + "\n]\n")
+
+
 def main(text_path, gpt2_vocab, gpt2_merges):
     os.makedirs(OUT, exist_ok=True)
     small = Tokenizer(models.BPE())
@@ -229,10 +283,12 @@ def main(text_path, gpt2_vocab, gpt2_merges):
         for i, (data, n) in enumerate(all_cases()):
             pieces = pieces_of(data * n)
             ids = [r.text(data * n, pieces) for r in references]
+            theirs = [pieces_of(data * n, rule) for rule in THEIRS]
             f.write((",\n" if i else "") + json.dumps(
-                [data.hex(), n, pieces, *ids, *(pieces_of(data * n, rule) for rule in THEIRS)],
+                [data.hex(), n, pieces, *ids, *theirs[:2 + (theirs[2] != theirs[1])]],
                 separators=(",", ":")))
         f.write("\n]\n")
+    write_qwen(small)
     print(f"{i + 1} cases; the complete encoders were compared on {Reference.whole_checks} texts")
 
 

@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 #include "base/team.h"
+#include "data/nfc.h"
 #include "data/presplit.h"
 #include "data/tokenizer_parts.h"
 #include "tests/test.h"
@@ -44,7 +45,7 @@ TEST(tokenizer_bytes_are_their_own_ids) {
 }
 
 /* tests/golden/tokenizer/cases.json: [text in hex, times, lengths of pieces, ids (small), ids
- * (GPT-2), lengths of pieces with digits apart, of LLaMA 3]. */
+ * (GPT-2), lengths of pieces with digits apart, of LLaMA 3, of Qwen if others]. */
 static uint8_t *case_text(const json_t *c, size_t *n) {
     const char *hex = json_string_value(json_array_get(c, 0));
     size_t unit = strlen(hex) / 2, times = (size_t)json_integer_value(json_array_get(c, 1));
@@ -80,7 +81,6 @@ static void check_ids(const Tokenizer *t, const json_t *want, size_t number, con
         if (ids[i] != json_integer_value(json_array_get(want, i)))
             test_fail("case %zu: id %zu is %d, not %lld", number, i, (int)ids[i],
                       (long long)json_integer_value(json_array_get(want, i)));
-    check_round_trip(t, p, n);
 }
 
 /* Compares a column with the ids of t, or where t is NULL with the pieces of a rule. */
@@ -89,13 +89,14 @@ static void check_cases(const Tokenizer *t, SplitRule rule, size_t column) {
     json_t *cases = json_load_file(TEST_DATA("golden/tokenizer/cases.json"), 0, NULL);
     CHECK(json_array_size(cases) > 200);
     for (size_t i = 0; i < json_array_size(cases) && !test_failed(); i++) {
-        const json_t *c = json_array_get(cases, i);
+        const json_t *c = json_array_get(cases, i), *want = json_array_get(c, column);
         size_t n;
         OWNED(test_mem_end) uint8_t *p = case_text(c, &n);
+        if (!want) want = json_array_get(c, column - 1);
         if (t)
-            check_ids(t, json_array_get(c, column), i, p, n);
+            check_ids(t, want, i, p, n), check_round_trip(t, p, n);
         else
-            check_pieces(rule, json_array_get(c, column), i, p, n);
+            check_pieces(rule, want, i, p, n);
     }
 }
 
@@ -103,6 +104,7 @@ TEST(presplit_equals_regex_on_every_plane) {
     check_cases(NULL, SPLIT_GPT2, 2);
     check_cases(NULL, SPLIT_DIGITS, 5);
     check_cases(NULL, SPLIT_LLAMA3, 6);
+    check_cases(NULL, SPLIT_QWEN, 7);
 }
 
 TEST(presplit_classes_of_all_code_points) {
@@ -120,6 +122,44 @@ TEST(presplit_classes_of_all_code_points) {
     fclose(f);
     CHECK(planes == 17);
     CHECK(unicode_class(0x110000) == CLASS_OTHER && unicode_class(UINT32_MAX) == CLASS_OTHER);
+}
+
+static size_t put_utf8(uint8_t *to, uint32_t c) {
+    int more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+    to[0] = (uint8_t)(more ? 0xFF00 >> (more + 1) | c >> 6 * more : c);
+    for (int i = 1; i <= more; i++) to[i] = (uint8_t)(0x80 | (c >> 6 * (more - i) & 0x3F));
+    return (size_t)more + 1;
+}
+
+/* Among marks of classes 240, 220, 10 and 230. */
+TEST(nfc_of_all_code_points) {
+    FILE *f = fopen(TEST_DATA("golden/tokenizer/nfc.txt"), "r");
+    CHECK(f);
+    uint32_t plane;
+    uint64_t want;
+    int planes = 0;
+    for (; fscanf(f, "%" SCNu32 " %" SCNx64, &plane, &want) == 2; planes++) {
+        uint64_t hash = 0xcbf29ce484222325;
+        for (uint32_t c = plane << 16; c < (plane + 1) << 16; c++) {
+            uint8_t text[16] = "e\xcd\x85", normal[48];
+            size_t n = 3 + put_utf8(text + 3, c);
+            memcpy(text + n, "\xcc\xa3\xd6\xb0\xcc\x81", 6);
+            n = c >= 0xD800 && c < 0xE000 ? 0 : nfc_normalize(text, n + 6, normal);
+            for (size_t i = 0; i < n; i++) hash = (hash ^ normal[i]) * 0x100000001b3;
+        }
+        if (hash != want) test_fail("plane %u has another NFC than golden_tokenizer.py", plane);
+    }
+    fclose(f);
+    CHECK(planes == 17);
+}
+
+TEST(nfc_leaves_alone_what_is_normal) {
+    static const char normal[] =
+        "plain \xc3\xa9, \xe4\xb8\xad \xed\x95\x9c \xd7\xa9\xd6\xb8 x\xff\x80",
+                      not_so[] = "0123456789 e\xcc\x81";
+    CHECK(nfc_prefix((const uint8_t *)normal, sizeof normal) == sizeof normal);
+    CHECK(nfc_prefix((const uint8_t *)not_so, sizeof not_so) == 11);
+    CHECK(nfc_prefix((const uint8_t *)not_so, 0) == 0);
 }
 
 TEST(presplit_utf8_forms) {
@@ -157,6 +197,41 @@ TEST(tokenizer_equals_reference_gpt2) {
     OWNED(test_tokenizer_end) Tokenizer *t = tokenizer_load(gpt2_path);
     CHECK(tokenizer_vocab(t) == 50257 && tokenizer_eot(t) == 50256 && tokenizer_merges(t) == 50000);
     check_cases(t, SPLIT_NONE, 4);
+}
+
+/* The small vocabulary with the stages of Qwen3 before it. */
+static Tokenizer *qwen(void) {
+    OWNED(test_json_end) json_t *root = json_load_file(SMALL_JSON, 0, NULL);
+    json_object_set_new(root, "normalizer", json_pack("{s:s}", "type", "NFC"));
+    json_object_set_new(root, "pre_tokenizer",
+                        json_pack("{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, {s:s, s:b, s:b}]}", "type",
+                                  "Sequence", "pretokenizers", "type", "Split", "pattern", "Regex",
+                                  presplit_qwen, "behavior", "Isolated", "invert", 0, "type",
+                                  "ByteLevel", "add_prefix_space", 0, "use_regex", 0));
+    json_object_set_new(root, "post_processor", json_pack("{s:s}", "type", "ByteLevel"));
+    json_t *added = json_object_get(root, "added_tokens");
+    for (int i = 0; i < 2; i++)
+        json_array_append_new(added, json_pack("{s:i, s:s, s:b}", "id", 700 + i, "content",
+                                               i ? "</think>" : "<think>", "special", 0));
+    OWNED(test_mem_end) char *text = json_dumps(root, JSON_COMPACT);
+    Tokenizer *t = NULL;
+    Err e;
+    if (!tokenizer_parse_json((uint8_t *)text, strlen(text), &t, &e)) test_fail("%s", e.text);
+    return t;
+}
+
+TEST(tokenizer_equals_reference_qwen) {
+    OWNED(test_tokenizer_end) Tokenizer *t = qwen();
+    OWNED(test_json_end)
+    json_t *cases = json_load_file(TEST_DATA("golden/tokenizer/qwen.json"), 0, NULL);
+    CHECK(json_array_size(cases) > 30 && tokenizer_eot(t) == 699);
+    for (size_t i = 0; i < json_array_size(cases) && !test_failed(); i++) {
+        json_t *c = json_array_get(cases, i);
+        size_t n;
+        json_array_insert_new(c, 1, json_integer(1)); // times
+        OWNED(test_mem_end) uint8_t *p = case_text(c, &n);
+        check_ids(t, json_array_get(c, 2), i, p, n);
+    }
 }
 
 /* Merging by the definition: the leftmost pair of lowest rank, looked for from the start every
@@ -201,7 +276,8 @@ TEST(tokenizer_long_piece_is_not_quadratic) {
     check_round_trip(t, p, N);
 }
 
-/* Text that is cut in many parts: words, blanks of all kinds, bad bytes, separators. */
+/* Text that is cut in many parts: words, blanks of all kinds, bad bytes, marks; tokens that are cut
+ * out, and separators. */
 static uint8_t *mixed_text(size_t n, uint64_t seed, bool separators) {
     static const char *const bits[] = {"the ",
                                        "king",
@@ -221,10 +297,16 @@ static uint8_t *mixed_text(size_t n, uint64_t seed, bool separators) {
                                        "I'll",
                                        "\xf0\x9f\x98\x80",
                                        " ",
+                                       "\xcc\x81",
+                                       "\xcc\xa3",
+                                       "e",
+                                       "=\xcc\xb8",
+                                       "\xe1\x84\x80\xe1\x85\xa1",
+                                       "<think>",
                                        "\n<|endoftext|>\n"};
     uint8_t *p = mem_alloc(n + 64);
     for (size_t at = 0, i = 0; at < n; i++) {
-        const char *s = bits[rng_u64(seed, i, 0) % (separators ? 19 : 18)];
+        const char *s = bits[rng_u64(seed, i, 0) % (separators ? 25 : 23)];
         size_t len = strlen(s);
         memcpy(p + at, s, len + 1);
         at += len;
@@ -235,24 +317,25 @@ static uint8_t *mixed_text(size_t n, uint64_t seed, bool separators) {
 TEST(presplit_safe_places_are_begins_of_pieces) {
     enum { N = 20000 };
     OWNED(test_mem_end) uint8_t *p = mixed_text(N, 3, false), *begins = mem_calloc(N + 1, 1);
-    for (SplitRule rule = SPLIT_GPT2; rule <= SPLIT_LLAMA3; rule++)
+    for (SplitRule rule = SPLIT_GPT2; rule <= SPLIT_QWEN; rule++)
         for (size_t at = 0; at < N; at += presplit_next(rule, p + at, N - at)) begins[at]++;
-    begins[N] = 3;
+    begins[N] = SPLIT_QWEN; // the number of rules
     bool ok = true;
     for (size_t i = 0; i <= N; i++) {
         size_t safe = presplit_safe(p, N, i);
-        ok = ok && safe >= i && safe <= N && begins[safe] == 3;
+        ok = ok && safe >= i && safe <= N && begins[safe] == SPLIT_QWEN;
     }
     CHECK(ok);
 }
 
 TEST(tokenizer_ids_do_not_depend_on_threads_or_blocks) {
     enum { N = 5 << 18 };
-    OWNED(test_tokenizer_end) Tokenizer *t = tokenizer_load(SMALL_PAIR), *bytes = tokenizer_bytes();
+    OWNED(test_tokenizer_end)
+    Tokenizer *t = tokenizer_load(SMALL_PAIR), *bytes = tokenizer_bytes(), *normal = qwen();
     OWNED(test_team_end) Team *team = team_create(3);
-    for (int which = 0; which < 4; which++) {
-        const Tokenizer *x = which % 2 ? bytes : t;
-        OWNED(test_mem_end) uint8_t *p = mixed_text(N, 4, which > 1); // else one document
+    for (int which = 0; which < 6; which++) {
+        const Tokenizer *x = which % 3 == 2 ? normal : which % 3 ? bytes : t;
+        OWNED(test_mem_end) uint8_t *p = mixed_text(N, 4, which > 2); // else one document
         OWNED(test_mem_end) int32_t *one = NULL;
         Documents d = documents_of(p, N);
         int64_t n_one = documents_encode(&d, x, NULL, true, SIZE_MAX, &one);
@@ -266,6 +349,18 @@ TEST(tokenizer_ids_do_not_depend_on_threads_or_blocks) {
         }
         CHECK(at == n_one);
     }
+}
+
+TEST(tokenizer_normalizes_across_cuts) {
+    enum { N = 5 << 18 };
+    OWNED(test_tokenizer_end) Tokenizer *t = qwen();
+    OWNED(test_mem_end) uint8_t *p = mixed_text(N, 5, false), *whole = mem_alloc(3 * N);
+    OWNED(test_mem_end) int32_t *ids = NULL, *want = NULL;
+    int64_t n = tokenizer_encode(t, p, N, &ids);
+    size_t size = nfc_normalize(p, N, whole);
+    CHECK(size < N && nfc_normalize(whole, size, p) == size && memcmp(p, whole, size) == 0);
+    int64_t n_want = tokenizer_encode(t, whole, size, &want);
+    CHECK(same_ids(ids, n, want, n_want));
 }
 
 static void check_documents(const char *text, bool eot, const char *want) {

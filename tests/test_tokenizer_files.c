@@ -161,7 +161,7 @@ TEST(tokenizer_json_of_llama_3) {
 TEST(tokenizer_json_refuses_what_it_does_not_do) {
     static const char *const cases[][3] = {
         {"\"type\":\"BPE\"", "\"type\":\"WordPiece\"", "WordPiece"},
-        {"\"normalizer\":null", "\"normalizer\":{\"type\":\"NFC\"}", "normalizer"},
+        {"\"normalizer\":null", "\"normalizer\":{\"type\":\"NFKC\"}", "normalizer \"NFKC\""},
         {"\"truncation\":null", "\"truncation\":{\"max_length\":5}", "truncation"},
         {"\"padding\":null", "\"padding\":{\"strategy\":\"BatchLongest\"}", "padding"},
         {"\"pre_tokenizer\":{\"type\":\"ByteLevel\"", "\"pre_tokenizer\":{\"type\":\"Metaspace\"",
@@ -175,7 +175,15 @@ TEST(tokenizer_json_refuses_what_it_does_not_do) {
          "TemplateProcessing"},
         {"\"dropout\":null", "\"dropout\":0.1", "dropout"},
         {"\"end_of_word_suffix\":null", "\"end_of_word_suffix\":\"</w>\"", "end_of_word_suffix"},
-        {"\"special\":true", "\"special\":false", "not special"},
+        {"\"normalized\":false,\"special\":true", "\"normalized\":true,\"special\":false",
+         "not special: \"normalized\""},
+        {"oftext|>\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false,"
+         "\"special\":true",
+         " of\"", "not special, and it is empty or has a blank"},
+        {"\"special\":true}],\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"ByteLevel\","
+         "\"add_prefix_space\":false",
+         "\"special\":false}],\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true",
+         "add_prefix_space"},
         {"\"id\":699", "\"id\":700", "700"},
         {"\"id\":699", "\"id\":null", "whole number"},
         {"\"content\":", "\"text\":", "added token 0 has no content"},

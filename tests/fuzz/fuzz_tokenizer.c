@@ -1,13 +1,15 @@
 /* Any bytes as a tokenizer file or as text; the first byte selects:
  *   0 tokenizer.json   1 vocab.json, a byte 0, merges.txt   2 gpt2_tokenizer.bin
  *   3 text for a vocabulary of bytes and a few merges: what decodes must be what was encoded,
- *   however it is cut 4 text to learn a vocabulary from: it must encode that text */
+ *   however it is cut; its normal form has that same form
+ *   4 text to learn a vocabulary from: it must encode that text */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "data/bpe_train.h"
+#include "data/nfc.h"
 #include "data/presplit.h"
 #include "data/tokenizer.h"
 #include "tests/fuzz/seeds.h"
@@ -51,7 +53,7 @@ static void seeds(void) {
     seed("pair", pair, strlen(text[0]) + strlen(text[1]) + 2);
     char *json = json_of(text[0], text[1], tokenizer_eot(t)), *whole = mem_printf("%c%s", 0, json);
     seed("json", whole, strlen(json) + 1);
-    SEED("encode", "\3It's the  end,\n\nis it? \xc3\xa9\xff 1234");
+    SEED("encode", "\3It's the  end,\n\nis it? \xc3\xa9\xff 1234 e\xcc\x81\xcc\xa3");
     SEED("learn", "\4the then\n<|endoftext|>\nthere aaaa \xe2\x82\xac");
     mem_free(pair), mem_free(json), mem_free(whole);
     for (int i = 0; i < 3; i++) mem_free(text[i]), mem_free(path[i]);
@@ -93,6 +95,15 @@ static void split(SplitRule rule, const uint8_t *p, size_t n) {
     if (!met) abort();
 }
 
+static void normalize(const uint8_t *p, size_t n) {
+    uint8_t *once = mem_alloc(3 * n), *twice = mem_alloc(9 * n);
+    size_t size = nfc_normalize(p, n, once);
+    if (size > 3 * n || nfc_normalize(once, size, twice) != size || memcmp(once, twice, size) != 0)
+        abort();
+    if (nfc_prefix(p, n) == n && (size != n || memcmp(once, p, n) != 0)) abort();
+    mem_free(once), mem_free(twice);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) {
     static Tokenizer *small;
     Tokenizer *t = NULL;
@@ -114,7 +125,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) {
         if (tokenizer_parse_bin(p, n, &t, &e)) use_tokenizer(t);
         break;
     case 3:
-        split(SPLIT_GPT2, p, n), split(SPLIT_DIGITS, p, n), split(SPLIT_LLAMA3, p, n);
+        for (SplitRule rule = SPLIT_GPT2; rule <= SPLIT_QWEN; rule++) split(rule, p, n);
+        normalize(p, n);
         round_trip(small, p, n);
         break;
     case 4:
