@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/die.h"
 #include "layers/cuda/device.h"
 #include "layers/kernels.h"
@@ -225,13 +226,13 @@ static int stay_away(World *w, void *ctx) {
     Comm *pair = world_split(w, world_rank(w) / 2, world_rank(w), "x");
     world_set_phase(w, "step 7");
     coll_sum(pair, COLL_F32, x, N, "first");
-    for (int i = 0; i < 2; i++) {
-        if (i == 1 && world_rank(w) == world_size(w) - 1) break;
-        if (i == 1)
-            device_wait(), emu_nccl_fault = job->fault; // all is done but for what comes now
-        if (i == 1 && job->fault == EMU_NCCL_NO_FAULT) world_set_limit(w, 0.2);
-        coll_sum(world_comm(w), COLL_F32, x, N, "dx of up");
-    }
+    coll_sum(world_comm(w), COLL_F32, x, N, "dx of up");
+    device_wait();
+    coll_barrier(world_comm(w)); // all is done but for what comes now
+    emu_nccl_fault = job->fault;
+    // the others end when one has reached its limit
+    if (job->fault == EMU_NCCL_NO_FAULT) world_set_limit(w, world_rank(w) ? 60 : 0.2);
+    if (world_rank(w) < world_size(w) - 1) coll_sum(world_comm(w), COLL_F32, x, N, "dx of up");
     device_wait();
     coll_barrier(world_comm(w));
     return 0;
@@ -242,9 +243,10 @@ TEST_EMULATED(cuda_nccl_that_stalls_ends_the_job_with_a_line_and_aborts) {
         NcclJob job = {4, stay_away, .late = late};
         char text[4096];
         CHECK(test_in_child(nccl_job, &job, text, sizeof text) == COLL_EXPIRED);
-        CHECK(strstr(text, ": waited ") &&
-              strstr(text, " s for all_reduce \"dx of up\" of 384 bytes along all in step 7"));
-        CHECK(strstr(text, "in step 7; not there: rank ") && strstr(text, " or rank 3"));
+        CHECK(strstr(text, "rank 0: waited "));
+        CHECK(strstr(text, "in step 7; not there: rank 1 or rank 2 or rank 3\n"));
+        CHECK(test_count(text, " s for all_reduce \"dx of up\" of 384 bytes along all in step 7;") >
+              1);
         CHECK(test_count(text, "abort of rank ") == 8 && test_count(text, " of 2\n") == 4);
     }
 }
@@ -270,8 +272,10 @@ static int never_opens(World *w, UNUSED void *ctx) {
 }
 
 TEST_EMULATED(cuda_nccl_that_never_opens_ends_the_job_with_a_line) {
+    double begin = now_s();
     CHECK_CHILD(COLL_EXPIRED, nccl_job, (&(NcclJob){2, .main = never_opens}),
                 " s for a communicator along all; not there: rank ");
+    CHECK(now_s() - begin >= 1);
 }
 
 /* Whatever ends a process: kernels that wait for others must not keep it. */
@@ -289,21 +293,100 @@ TEST_EMULATED(cuda_nccl_is_aborted_when_a_rank_dies) {
     CHECK(strstr(text, "something else") && test_count(text, "abort of rank ") == 3);
 }
 
+/* When the thread saw the entry begin; 0: not yet. */
+static double since(CallQueue *q, const Queued *t) {
+    pthread_mutex_lock(&q->lock);
+    double s = t->since;
+    pthread_mutex_unlock(&q->lock);
+    return s;
+}
+enum { LOOK = 60000 }; // us in which the thread looks at the queue
+
+/* Is a call behind a kernel of the rank's own under way? */
+static bool is_set(const void *set) {
+    return __atomic_load_n((const int *)set, __ATOMIC_RELAXED) != 0;
+}
+static int behind_a_kernel(World *w, UNUSED void *ctx) {
+    int set = 0;
+    float *x = device_alloc(N * sizeof *x);
+    emu_enqueue_when(device_stream(), "long", is_set, nothing, NULL, &set);
+    coll_sum(world_comm(w), COLL_F32, x, N, "behind it");
+    CallQueue *q = device_world(world_comm(w))->queue;
+    usleep(LOOK);
+    bool good = since(q, &q->at[0]) == 0;
+    __atomic_store_n(&set, 1, __ATOMIC_RELAXED);
+    device_wait();
+    device_free(x);
+    return !good;
+}
+
+TEST_EMULATED(cuda_nccl_counts_the_time_of_a_call_from_its_begin) {
+    CHECK(nccl_run((NcclJob){2, behind_a_kernel, .late = true}) == 0);
+}
+
+/* Blocks of ranks 1 and 2 have not come. */
+static int misses_two(World *w, UNUSED void *ctx) {
+    static const char *const missing[] = {"rank 1, rank 2", "rank 2", "rank 1", "rank 1, rank 2"};
+    char text[QUEUE_TEXT];
+    Event part[4];
+    Stream s = device_comm_stream();
+    for (int o = 0; o < 4; o++) {
+        part[o] = device_event();
+        if (o == 1 || o == 2) device_record(part[o], s);
+    }
+    queue_missing(world_comm(w), part, text);
+    for (int o = 0; o < 4; o++) device_event_free(part[o]);
+    device_stream_free(s);
+    return strcmp(text, missing[world_rank(w)]) != 0;
+}
+
+TEST_EMULATED(cuda_queue_names_the_ranks_whose_blocks_have_not_come) {
+    CHECK(nccl_run((NcclJob){4, misses_two, .late = true}) == 0);
+}
+
+/* The thread looks before the host records the begin, behind other work. */
+TEST_EMULATED(cuda_queue_counts_the_time_of_an_entry_from_its_begin) {
+    emu_set((EmuSetup){.late = true});
+    Stream s = device_comm_stream();
+    CallQueue *q = queue_open(NULL, NULL);
+    Queued *t = queue_take(q, &(Queued){.limit = 0});
+    while (since(q, t) == 0) usleep(1000);
+    device_record(t->begun, s), device_record(t->done, s);
+    queue_enqueued(q, t);
+    usleep(LOOK);
+    CHECK(since(q, t) == 0);
+    queue_close(q), device_stream_free(s);
+    emu_set((EmuSetup){0});
+}
+
+TEST_EMULATED(cuda_queue_stops_a_host_that_is_too_far_ahead) {
+    emu_set((EmuSetup){.late = true});
+    Stream s = device_comm_stream();
+    CallQueue *q = queue_open(NULL, NULL);
+    for (int i = 0; i <= MAX_QUEUED; i++) {
+        Queued *t = queue_take(q, &(Queued){.limit = 0});
+        CHECK(device_event_query(t->done)); // of its first use
+        pthread_mutex_lock(&q->lock);
+        CHECK(q->end - q->first <= MAX_QUEUED);
+        pthread_mutex_unlock(&q->lock);
+        device_record(t->done, s);
+        queue_enqueued(q, t);
+    }
+    queue_drain(q);
+    CHECK(device_event_query(q->at[0].done));
+    queue_close(q), device_stream_free(s);
+    emu_set((EmuSetup){0});
+}
+
 /* An entry of the queue that is used again begins anew: its first use was longer ago than the
  * limit. */
 TEST_EMULATED(cuda_queue_counts_the_time_of_an_entry_anew) {
     enum { MS = 1000 };
     CallQueue *q = queue_open(NULL, NULL);
-    double since = 0;
     for (int i = 0; i <= MAX_QUEUED; i++) {
         Queued *t = queue_take(q, &(Queued){.limit = 3});
-        while (i == 0 && since == 0) {
-            usleep(5 * MS);
-            pthread_mutex_lock(&q->lock);
-            since = t->since;
-            pthread_mutex_unlock(&q->lock);
-        }
-        if (i == MAX_QUEUED) usleep(60 * MS); // the thread looks at it
+        if (i == MAX_QUEUED) usleep(LOOK);
+        while (i % MAX_QUEUED == 0 && since(q, t) == 0) usleep(5 * MS);
         device_record(t->done, device_stream());
         queue_enqueued(q, t);
         if (i == 0) usleep(3000 * MS);
@@ -313,18 +396,25 @@ TEST_EMULATED(cuda_queue_counts_the_time_of_an_entry_anew) {
 
 /* A replay may take longer than the limit if each of its calls takes less. */
 TEST_EMULATED(cuda_queue_counts_the_time_of_a_replay_from_its_last_progress) {
+    emu_set((EmuSetup){.late = true});
     Called called[6] = {0};
+    Stream s = device_comm_stream();
     uint32_t *progress = device_pin(sizeof *progress);
     Recorded r = {.called = called, .n = 6, .progress = progress};
     *progress = 0;
     CallQueue *q = queue_open(NULL, NULL);
     Queued *t = queue_take(q, &(Queued){.replay = &r, .limit = 3});
+    while (since(q, t) == 0) usleep(1000); // the host has not returned from the launch
     for (uint32_t i = 0; i < 6; i++) {
         __atomic_store_n(progress, 2 * i + 1, __ATOMIC_RELAXED);
         usleep(600000);
     }
-    device_record(t->done, device_stream());
+    device_record(t->done, s);
     queue_enqueued(q, t);
-    queue_close(q);
+    __atomic_store_n(progress, 12, __ATOMIC_RELAXED);
+    usleep(LOOK);
+    CHECK(since(q, t) == 0); // no call waits where the rank's own kernels run
+    queue_close(q), device_stream_free(s);
     device_unpin(progress);
+    emu_set((EmuSetup){0});
 }

@@ -61,12 +61,11 @@ static void forget_done(CallQueue *q) {
         q->first++;
 }
 
-/* The call of a queue entry that is in flight, or that the host is still putting into its stream;
+/* The call of a queue entry that is in flight, or of a replay that the host is still launching;
  * NULL: none. Of a replay, new progress restarts the time. */
 static const Called *under_way(Queued *t) {
     const Recorded *r = t->replay;
-    if (!r)
-        return t->since > 0 || !t->in_stream || device_event_query(t->begun) ? &t->called : NULL;
+    if (!r) return device_event_query(t->begun) ? &t->called : NULL;
     uint32_t progress = device_read_progress(r->progress);
     if (progress != t->progress) t->progress = progress, t->since = 0; // the replay progresses
     return progress % 2 ? &r->called[progress / 2] : t->in_stream ? NULL : &r->called[0];

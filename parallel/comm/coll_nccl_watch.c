@@ -72,7 +72,7 @@ void nccl_watch_close(NcclWorld *n, NcclGroup *g) {
 static const CollCall *first_along(const Queued *t, const Comm *c) {
     const Recorded *r = t->replay;
     if (!r) return t->called.comm == c ? &t->called.call : NULL;
-    for (int i = (int)(device_read_progress(r->progress) / 2) % r->n, j = 0; j < r->n; j++)
+    for (int i = (int)(device_read_progress(r->progress) / 2), j = 0; j < r->n; j++)
         if (r->called[(i + j) % r->n].comm == c) return &r->called[(i + j) % r->n].call;
     return NULL;
 }
