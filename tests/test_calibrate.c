@@ -260,6 +260,50 @@ TEST(calibration_makes_no_more_calls_than_the_clock_needs) {
     CHECK(calls > 1 && calls < 500);
 }
 
+/* Calls, and how often the meter tidied up after them. */
+typedef struct Counted {
+    int calls, tidied;
+} Counted;
+static void count(void *ctx) {
+    ((Counted *)ctx)->calls++;
+}
+static void tidy(void *ctx) {
+    ((Counted *)ctx)->tidied++;
+}
+
+static int count_calls(World *w, UNUSED void *ctx) {
+    static const struct {
+        double about, barrier;
+        int repeats, calls;
+    } cases[] = {{1e-9, 0, 1, 1000}, {0, 0, 1, 1000},    {1e-9, 0, 50, 20 * 1000}, // limits
+                 {1, 0, 20, 1},      {9e-6, 0, 1, 112},    // 15 ms in all; 1 ms of a batch
+                 {5e-4, 0, 2, 2},    {3e-3, 10e-3, 1, 7}}; // twice the barrier
+    CalibrateWhere where = {.world = w, .key = "a busy machine"};
+    Meter m;
+    Counted n = {0};
+    meter_start(&m, &where, false);
+    CallTime t = meter_agree(&m, world_rank(w)); // 0, 1 and 2 s
+    bool good = m.barrier == 0 && fabs(t.mean - 1) < 1e-9 && t.slowest == 2;
+    meter_end(&m);
+    meter_start(&m, &where, true);
+    good &= m.barrier > 0 && meter_agree(&m, world_rank(w)).mean == 2;
+    m.barrier = 1e3, m.tidy = tidy;
+    good &= meter_once(&m, count, &n, true).mean == 0 && n.calls == 1111 && n.tidied == 4;
+    good &= meter_once(&m, count, &n, false).mean > 0;
+    for (EACH(c, cases)) {
+        m.barrier = c->barrier, n.calls = 0;
+        meter_run(&m, count, &n, c->about, c->repeats, true);
+        good &= n.calls == c->calls;
+    }
+    meter_end(&m);
+    return !good;
+}
+
+/* From the barrier and an estimate. */
+TEST(calibration_makes_as_many_calls_as_a_time_needs) {
+    CHECK(ranks_run(RANKS, count_calls, NULL) == 0);
+}
+
 static void matmul_of_any_rows(UNUSED Team *t, UNUSED const Matmul *p) {
     sleep_s(4e-3);
 }
