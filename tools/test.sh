@@ -101,8 +101,9 @@ beside() {
 
 stage "the suite" build/run_tests
 # shellcheck disable=SC2086
-nice -n 19 bash -c 'build_sanitized asan $1; build_sanitized tsan $2' build "$files" "$threads" \
-    >/dev/null 2>&1 & # if the build fails, the stage repeats it and prints the errors
+nice -n 19 bash -c 'build_sanitized asan $1; build_sanitized tsan $2
+    make -s -j"$jobs" CONFIG=fuzz CC=clang fuzzers' build "$files" "$threads" \
+    >/dev/null 2>&1 & # if a build fails, its stage repeats it and prints the errors
 builds=$!
 if [ -x build/train_gpt ] && [ -f tests/cli.sh ]; then stage "the command lines" tests/cli.sh; fi
 if command -v python3 >/dev/null; then stage "losses and weights against the record" \
