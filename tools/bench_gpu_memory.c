@@ -119,14 +119,15 @@ static void do_rope(char *const at[]) {
     r.table = (float *)(void *)at[1];
     b.k->rope(NULL, &r, at[0], 1);
 }
+/* The weights are 2 HEAD numbers, and b.bias has as many at any C. */
 static QkNorm heads(void) {
     return (QkNorm){.T = b.T,
                     .H = b.C / HEAD,
                     .Hkv = b.C / HEAD,
                     .D = HEAD,
                     .eps = 1e-5f,
-                    .gamma = b.gamma,
-                    .dgamma = b.dgamma,
+                    .gamma = b.bias,
+                    .dgamma = b.bias,
                     .workspace = b.workspace};
 }
 static void do_qk_norm(char *const at[]) {
