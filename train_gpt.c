@@ -65,13 +65,25 @@ static void on_signal(int sig) {
 }
 
 /* SIGUSR1 and SIGUSR2 are what a batch system is asked to send before the time is over (sbatch
- * --signal). A signal that the caller has set to be ignored stays ignored: by nohup, and by shells
- * that outlive their terminal. */
+ * --signal). */
+enum { ENDS = 5 };
+static const int ends[ENDS] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+static bool ignored[ENDS]; // by the caller: nohup, or a shell that outlives its terminal
+
+/* With glibc it runs before the constructors of libraries: the UCX that Open MPI 5 is linked with
+ * replaces the handler of SIGHUP. */
+static void find_ignored(void) {
+    struct sigaction old;
+    for (int i = 0; i < ENDS; i++)
+        ignored[i] = !sigaction(ends[i], NULL, &old) && old.sa_handler == SIG_IGN;
+}
+__attribute__((section(".preinit_array"), used)) static void (*const at_first)(void) = find_ignored;
+
+/* A signal that the caller has set to be ignored stays ignored. */
 static void catch_signals(void) {
-    static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
     watched = isatty(STDERR_FILENO) && !ranks_under_launcher();
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (signal(ends[i], on_signal) == SIG_IGN) signal(ends[i], SIG_IGN);
+    for (int i = 0; i < ENDS; i++)
+        if (signal(ends[i], on_signal) == SIG_IGN || ignored[i]) signal(ends[i], SIG_IGN);
     signal(SIGPIPE, SIG_IGN); // a write to a pipe without a reader fails, and ends nothing
 }
 
