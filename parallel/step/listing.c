@@ -12,7 +12,7 @@ enum {
     OPERANDS_TEXT = 160,
     NAME_TEXT = 48,
     AMOUNT_TEXT = 32,
-    OPERAND_TEXT = DIST_NAME + AMOUNT_TEXT,
+    OPERAND_TEXT = DIST_NAME + AMOUNT_TEXT + 12, // and the number of a line
     RESULT_TEXT = DIST_TEXT + AMOUNT_TEXT + 8
 };
 
