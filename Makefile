@@ -49,6 +49,8 @@ CFLAGS ?=
 
 # MPI: the flags that its compiler wrapper adds. Open MPI prints them for --showme; MPICH and its relatives print a whole command for -show.
 MPICC ?= $(if $(filter mpich,$(CONFIG)),mpicc.mpich,mpicc)
+# The UCX that Open MPI 5 is linked with leaves a thread at the end, which ThreadSanitizer reports.
+MPI ?= $(if $(filter tsan,$(CONFIG)),0)
 ifneq ($(MPI),0)
 MPI_SAYS := $(shell { $(MPICC) --showme:compile && $(MPICC) --showme:link || $(MPICC) -show; } 2>/dev/null)
 endif
@@ -75,7 +77,7 @@ CUDA_LIBS = -L$(abspath $(dir $(shell readlink -f $(NVCC)))../lib64) -lcudart_st
 # -g1 has names and lines for stack traces and profiles. -g adds variables for a debugger; it makes the build a sixth slower.
 ALL_CFLAGS := -std=c11 -D_GNU_SOURCE $(if $(filter debug,$(CONFIG)),-g,-g1) $(OPT_$(CONFIG)) -ffp-contract=off -pthread -I. -MMD -MP $(WARN) $(CPPFLAGS) $(CFLAGS)
 LDLIBS := $(LDFLAGS) -ljansson -lm -ldl -pthread $(MPI_LIBS)
-MACHINE := $(shell $(CC) -dumpmachine)
+MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
 ARCH := $(firstword $(subst -, ,$(MACHINE)))
 # With a cross compiler, such as aarch64-linux-gnu-gcc, ar, ld and objcopy have the same prefix, but no version.
 CROSS := $(foreach w,$(CC),$(addprefix $(if $(findstring /,$w),$(dir $w)),$(patsubst %gcc,%,$(filter %-gcc,$(subst -gcc-,-gcc ,$(notdir $w))))))

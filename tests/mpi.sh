@@ -46,16 +46,17 @@ skip() {
     echo "skip $1: $2"
     skipped=$((skipped + 1))
 }
+# Removes what mpirun itself has printed from err: Open MPI 5 has no option that prevents it.
+only_ranks() { sed -Ei 's/\x00//g; /^-{60}/,/^-{60}/d; /^\[|more process.* sent help|^ *$/d' err; }
 lines() { grep -c -- "$1" err; }
 
 mpirun=(mpirun --allow-run-as-root --oversubscribe --bind-to none --timeout 200
-    --mca pml ob1 --mca btl self,vader,tcp)
+    --mca pml ob1 --mca btl self,vader,tcp --mca btl_tcp_if_include lo)
 # mpi RANKS COMMAND...: runs ranks as processes on this machine, which may have fewer cores.
 mpi() {
     local n=$1
     shift
-    # shellcheck disable=SC2086
-    "${mpirun[@]}" ${says--q} --mca mpi_yield_when_idle 1 -n "$n" "$@" </dev/null
+    "${mpirun[@]}" --mca mpi_yield_when_idle 1 -n "$n" "$@" </dev/null
 }
 # mpi_where RANKS TEST CODE COMMAND...: as mpi; ranks that pass TEST, such as "> 0", first run CODE.
 mpi_where() {
@@ -70,8 +71,8 @@ measured() { FIRST=1 LIMIT_S=200 "$lab" mpirun 2 1 "$@"; }
 
 has_lines() { [ "$(grep -c "$2" "$3")" -ge "$1" ]; }
 
-# launcher JOB: the pid of the mpirun that this child of the shell runs.
-launcher() { pgrep -P "$1" mpirun; }
+# launcher JOB: the pid of the mpirun that this child of the shell runs; Open MPI 5's is prterun.
+launcher() { pgrep -P "$1" 'mpirun|prterun'; }
 
 # started JOB: waits for the line "rank R pid N" of each of four ranks. Sets $pids to all pids and
 # $victim to that of rank 2. Fails if the job ends before.
@@ -121,10 +122,10 @@ fault() {
     wait $job_pid
     status=$?
     n=$(lines 'waited .* s for all_reduce "gradient" of .* bytes along all in step .*; not there: ')
-    [ $status = "$want" ] || why="status $status, not $want"
+    [[ $status =~ ^($want)$ ]] || why="status $status, not $want"
     [ $((SECONDS - start)) -le $((brief + slack)) ] || why="it took $((SECONDS - start)) s"
     [ "$n" -ge "$least" ] || why="$n lines of survivors, not $least"
-    grep -q "not there: .*$who" err || why="no line names $who"
+    [ "$least" = 0 ] || grep -q "not there: .*$who" err || why="no line names $who"
     for pid in $pids; do ends_within 10 "$pid" || why="a rank is left"; done
 }
 
@@ -136,6 +137,7 @@ ends_so() {
     shift 2
     "$@" >out 2>err
     status=$?
+    only_ranks
     [ $status = "$want" ] || why="status $status, not $want"
     [ "$(grep -vc ": warning: " err)" = 1 ] || why="$(wc -l <err) lines on stderr"
     grep -qF -- "$words" err || why="no line has \"$words\""
@@ -143,13 +145,12 @@ ends_so() {
 
 # ---- this machine
 
-# same_sums RANKS: processes compute the sums of threads. mpirun's own messages are shown, in case
-# it does not start the ranks.
+# same_sums RANKS: processes compute the sums of threads.
 same_sums() {
     # once for each number of ranks: threads ignore MESH_NODE_RANKS
     [ -s "threads$1" ] || { "$job" sums "$1" >sums 2>err && mv sums "threads$1"; } ||
         why="threads: status $?"
-    says= mpi "$1" "$job" sums >processes 2>err || why="processes: status $?: $(tail -1 err)"
+    mpi "$1" "$job" sums >processes 2>err || why="processes: status $?: $(tail -1 err)"
     { [ -s "threads$1" ] && cmp -s "threads$1" processes; } ||
         why="${why:-sums of $1 processes are not those of $1 threads}"
 }
@@ -275,6 +276,7 @@ failed_save() {
     # MPI's own shared memory is a file, too: the limit must not kill it
     mpi_where 4 "== 2" 'trap "" XFSZ; ulimit -f 1' "${train[@]}" --steps 8 --save save --resume \
         --layout x4 >out 2>err && why="status 0"
+    only_ranks
     [ "$(wc -l <err)" = 1 ] || why="$(wc -l <err) lines on stderr"
     grep -q 'rank 2.*cannot write save/.*File too large' err ||
         why="the line does not name rank 2 and the file: $(cat err)"
@@ -292,7 +294,7 @@ signalled() {
     local signal=$1 job_pid
     rm -rf save
     : >out
-    # By default Open MPI kills ranks one second after SIGTERM, on a busy machine too soon for a
+    # By default Open MPI 4 kills ranks one second after SIGTERM, on a busy machine too soon for a
     # save. It waits twice the given time.
     OMPI_MCA_odls_base_sigkill_timeout=5 mpi 4 "${train[@]}" --steps 1000000 --log-every 20 \
         --save save --layout x2.y2 >>out 2>err &
@@ -337,8 +339,8 @@ unlike_teams() {
     local unlike=("$programs/train_gpt" --train shard.bin
         --model layers=2,heads=4,channels=32,seq=16,vocab=64 --batch 128
         --eval-every 0 --steps 2)
-    "${mpirun[@]}" -q -n 1 taskset -c 0 "${unlike[@]}" : \
-        -n 1 taskset -c 0,1 "${unlike[@]}" </dev/null >out 2>err || why="status $?"
+    mpi 2 sh -c 'exec taskset -c "0-$OMPI_COMM_WORLD_RANK" "$@"' sh "${unlike[@]}" >out 2>err ||
+        why="status $?"
     [ "$(nproc)" = 1 ] || grep -q 'different numbers of threads' err ||
         why="no line says that nothing is measured"
     [ "$(grep -c 'step .*loss' out)" -ge 2 ] || why="$(grep -c 'step .*loss' out) steps"
@@ -383,10 +385,11 @@ unlike() { check "$1" unlike_ranks "${@:2}"; }
 unlike_ranks() {
     local want=$1 line=$2 status
     shift 2
-    "${mpirun[@]}" -q -n 2 "${train[@]}" --steps 2 --layout d4 "${both[@]}" : \
-        -n 2 -wdir "${folder:-$dir}" "${other:-${train[0]}}" \
-        "${train[@]:1}" --steps 2 --layout d4 "${both[@]}" "$@" </dev/null >out 2>err
+    mpi_where 4 ">= 2" \
+        "cd '${folder:-$dir}'; shift; set -- '${other:-${train[0]}}' \"\$@\" ${*@Q}" \
+        "${train[@]}" --steps 2 --layout d4 "${both[@]}" >out 2>err
     status=$?
+    only_ranks
     [ $status = "$want" ] || why="status $status, not $want"
     [ -z "$line" ] || grep -q "^train_gpt: $line" err || why="no line \"$line\""
     # both ranks that have a wrong option print a line
@@ -577,7 +580,8 @@ saves() {
     check "a save fails on one rank" failed_save
     ends "a folder that holds a run" 1 "up to step 8: --resume continues it" mpi 4 "${train[@]}" \
         --save save
-    tries 2 "a signal to the launcher" signalled TERM
+    if [ "$open_mpi" -lt 5 ]; then tries 2 "a signal to the launcher" signalled TERM
+    else skip "a signal to the launcher" "Open MPI $open_mpi kills ranks 0.25 s after SIGTERM"; fi
     tries 2 "a signal of a batch system" signalled USR1
     check "a signal to one rank" one_signalled
     tries 2 "a rank of a training run is killed" interrupted KILL
@@ -806,9 +810,9 @@ lost_hosts() {
     tries 2 "a link is cut in training" cut_in_training
     "$lab" up 2 1gbit
     # ends before the limit: the rank that hears of the fault first may not have reached the call,
-    # and is then reported as missing
+    # and is then reported as missing; Open MPI 5 ends ranks when a socket closes, maybe with 14
     tries 2 "a rank on another host is killed" \
-        fault 'kill -KILL $victim' 'rank [0-9]' 137 1 cluster "$job" loop
+        fault 'kill -KILL $victim' 'rank [0-9]' '137|14' $((open_mpi < 5)) cluster "$job" loop
     "$lab" stop
     tries 2 "a rank on another host is stopped" \
         fault 'kill -STOP $victim' 'rank 2' 75 3 cluster "$job" loop
@@ -857,7 +861,7 @@ parts=("$@")
 [ $# -gt 0 ] || parts=(sums cluster hosts faults saves starts training layouts launchers links)
 if ! [ -s "$programs/mpi.txt" ]; then
     skip "all" "this build has no MPI (tools/setup.sh test installs Open MPI, then build again)"
-elif ! mpirun --version 2>/dev/null | grep -q "Open MPI"; then
+elif ! open_mpi=$(mpirun --version 2>/dev/null | grep -oP 'Open MPI\) \K\d+'); then
     skip "all" "these tests use Open MPI's mpirun, which is not here"
 else
     shard shard.bin 20240520 1 4000 4000

@@ -24,6 +24,7 @@ command clang|clang|clang|clang|llvm
 command clang-format|clang-format|clang-tools-extra|clang|clang-format
 command cppcheck|cppcheck|cppcheck|cppcheck|cppcheck
 command git|git|git|git|git
+command pgrep|procps|procps-ng|procps-ng|-
 fuzzer libFuzzer|libclang-rt-dev|compiler-rt|compiler-rt|llvm
 optional mpicc|openmpi-bin libopenmpi-dev|openmpi-devel|openmpi|open-mpi
 optional tc|iproute2|iproute-tc|iproute2|-

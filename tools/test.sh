@@ -114,7 +114,7 @@ wait
 beside asan stage "files and parsers under ASan and UBSan" sanitized asan $files
 # shellcheck disable=SC2086
 beside tsan stage "threads under TSan" sanitized tsan $threads
-beside fuzz stage "fuzzers" make -s -j"$jobs" fuzz SECONDS_EACH=1
+beside fuzz stage "fuzzers" make -s fuzz SECONDS_EACH=1
 wait
 cat "$scratch"/{asan,tsan,fuzz}.said
 cat "$scratch"/{asan,tsan,fuzz}.summary >>$summary ||

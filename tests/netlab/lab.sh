@@ -216,7 +216,7 @@ run_mpi() {
     shift 2
     [ -z "${FIRST:-}" ] || set -- "$me" first "$@"
     list=$(for ((i = 0; i < hosts; i++)); do printf 'h%d:%d,' $i "$ranks"; done)
-    on h0 "cd $(printf '%q' "$PWD"); exec mpirun -q --allow-run-as-root --timeout ${LIMIT_S:-60} \
+    on h0 "cd $(printf '%q' "$PWD"); exec mpirun --allow-run-as-root --timeout ${LIMIT_S:-60} \
         --host ${list%,} -np $((hosts * ranks)) \
         --map-by ppr:$ranks:node --bind-to none --oversubscribe \
         --mca plm_rsh_agent '$me on' --mca oob_tcp_if_include ctl \
