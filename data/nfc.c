@@ -1,5 +1,6 @@
 #include "data/nfc.h"
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -44,6 +45,7 @@ static void unpack(void) {
         splits[n_splits++] = pack(code, x[1], x[2]);
         if (!(*x & 1)) joins[n_joins++] = pack(x[1], x[2], code);
         kind_of[*x & 1 ? code : x[2]] |= CHANGES;
+        assert(n_splits < MOST);
     }
     for (int i = 0; i < N_V; i++) kind_of[V + i] |= CHANGES;
     for (int i = 1; i < N_T; i++) kind_of[T + i] |= CHANGES;

@@ -43,12 +43,13 @@ static Tokenizer *load_file(const char *path) {
     return t;
 }
 
+/* Where a folder holds both, vocab.json and merges.txt do not say how the tokenizer cuts text. */
 static Tokenizer *load_folder(const char *dir) {
-    bool pair = io_exists_in(dir, "vocab.json") && io_exists_in(dir, "merges.txt");
-    if (!pair && !io_exists_in(dir, "tokenizer.json"))
+    bool json = io_exists_in(dir, "tokenizer.json");
+    if (!json && !(io_exists_in(dir, "vocab.json") && io_exists_in(dir, "merges.txt")))
         die_user("%s holds no tokenizer: neither vocab.json with merges.txt nor tokenizer.json",
                  dir);
-    char *file = mem_printf("%s/%s", dir, pair ? "vocab.json" : "tokenizer.json");
+    char *file = mem_printf("%s/%s", dir, json ? "tokenizer.json" : "vocab.json");
     Tokenizer *t = load_file(file);
     mem_free(file);
     return t;

@@ -162,30 +162,32 @@ typedef struct HeadWeights {
     ExactGrid grid;
 } HeadWeights;
 
-/* The gradient of the weight of queries (0) or of keys (1), VF columns at a time, over all
+/* Pieces of VF columns of the gradient of the weight, first of queries, then of keys, over all
  * tokens. */
 static void head_weights(void *ctx, int64_t begin, int64_t end) {
     const HeadWeights *w = ctx;
     const QkNorm *q = w->q;
-    for (int64_t keys = begin; keys < end; keys++) {
-        int64_t heads = keys ? q->Hkv : q->H, rows = q->T * heads;
-        EACH_VECTOR(i, k, 0, q->D)
-            for (int64_t row = 0; row < rows;) {
-                Lanes dgamma = {0};
-                int64_t first = row, last = row + LANES_MOST < rows ? row + LANES_MOST : rows;
-                for (; row < last; row++) { // lanes beyond k: dy is 0
-                    int64_t head = row / heads * qk_norm_heads(q) + keys * q->H + row % heads;
-                    const float *dy = w->dy + head * q->D, *x = w->x + head * q->D;
-                    vf h = vf_load_n(x + i, k) * vf_set1(qk_norm_rstd(q, x));
-                    lanes_add(&dgamma, &w->grid, vf_load_n(dy + i, k) * h);
-                }
-                lanes_join(&dgamma, &w->grid, w->dgamma_64 + keys * q->D + i, k, row - first);
+    int64_t pieces = (q->D + VF - 1) / VF;
+    for (int64_t piece = begin; piece < end; piece++) {
+        bool keys = piece >= pieces;
+        int64_t i = piece % pieces * VF, heads = keys ? q->Hkv : q->H, rows = q->T * heads;
+        int k = q->D - i < VF ? (int)(q->D - i) : VF;
+        for (int64_t row = 0; row < rows;) {
+            Lanes dgamma = {0};
+            int64_t first = row, last = row + LANES_MOST < rows ? row + LANES_MOST : rows;
+            for (; row < last; row++) { // lanes beyond k: dy is 0
+                int64_t head = row / heads * qk_norm_heads(q) + (keys ? q->H : 0) + row % heads;
+                const float *dy = w->dy + head * q->D, *x = w->x + head * q->D;
+                vf h = vf_load_n(x + i, k) * vf_set1(qk_norm_rstd(q, x));
+                lanes_add(&dgamma, &w->grid, vf_load_n(dy + i, k) * h);
             }
+            lanes_join(&dgamma, &w->grid, w->dgamma_64 + (keys ? q->D : 0) + i, k, row - first);
+        }
     }
 }
 
 void exact_qk_norm_weight_backward(Team *t, const QkNorm *q, int64_t *dgamma_64, const float *dy,
                                    const float *x, int exponent) {
     HeadWeights w = {q, dgamma_64, dy, x, exact_grid_of(exponent)};
-    team_for(t, 2, 1, head_weights, &w);
+    team_for(t, 2 * ((q->D + VF - 1) / VF), 1, head_weights, &w);
 }

@@ -176,6 +176,21 @@ TEST(step_recompute_full_keeps_the_residual_stream) {
     }
 }
 
+/* Of qkv only what is in front of QK-norm is kept; without QK-norm rope is in place and kept. */
+TEST(step_recompute_selective_keeps_qkv_once) {
+    for (int norm = 0; norm < 2; norm++) {
+        Grid g = mesh_grid("d1", 0);
+        ModelShape s = shape_of(norm ? "llama,layers=2,heads=4,channels=24,vocab=70,qk_norm=1"
+                                     : "llama,layers=2,heads=4,channels=24,vocab=70",
+                                &g, RECOMPUTE_SELECTIVE);
+        OWNED(program_free) Program p = program_passes(&s, PASS_RECOMPUTE, NULL);
+        int again[N_OP_KINDS] = {0};
+        for (int k = 0; k < p.n_ops; k++) again[p.op[k].kind] += p.op[k].phase == PHASE_RECOMPUTE;
+        CHECK(again[OP_QK_NORM] == 2 * norm && again[OP_ROPE] == 2 * norm);
+        CHECK(again[OP_MATMUL] == 0);
+    }
+}
+
 /* Behind its sum a gradient is complete: of copied heads, and with --exact of floats again. */
 TEST(step_listing_shows_gradients_that_are_complete) {
     Grid copies = mesh_grid("d2.x4", 0), exact = mesh_grid("d2.x2", 0);

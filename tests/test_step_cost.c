@@ -9,7 +9,8 @@
 #include "tests/test.h"
 
 static const char gpt[] = "layers=2,heads=120,channels=240,vocab=240,seq=30,tied=0";
-static const char llama[] = "llama,layers=2,heads=120,channels=240,ffn=480,vocab=240,seq=30";
+static const char llama[] = "llama,layers=2,heads=120,channels=240,ffn=480,vocab=240,seq=30,"
+                            "qk_norm=1";
 
 enum { MAX_WORKS = 512 };
 

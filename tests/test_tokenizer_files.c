@@ -55,6 +55,22 @@ TEST(tokenizer_formats_agree_and_round_trip) {
     CHECK(!tokenizer_token(pair, -1, &n) && !tokenizer_token(pair, tokenizer_vocab(pair), &n));
 }
 
+/* As those of SmolLM2 and Qwen: vocab.json and merges.txt do not say how text is cut. */
+TEST(tokenizer_of_a_folder_with_both_is_that_of_tokenizer_json) {
+    OWNED(test_tokenizer_end) Tokenizer *pair = tokenizer_load(SMALL_PAIR);
+    char *dir = test_path("%s/both", test_tmpdir());
+    tokenizer_save(pair, dir);
+    OWNED(test_mem_end) char *good = test_read(SMALL_JSON, NULL);
+    OWNED(test_mem_end)
+    char *json = test_changed(good, "\"add_prefix_space\":false", "\"add_prefix_space\":true");
+    CHECK(io_write_file(test_path("%s/tokenizer.json", dir), json, strlen(json), NULL, NULL));
+    OWNED(test_tokenizer_end) Tokenizer *t = tokenizer_load(dir);
+    OWNED(test_mem_end) int32_t *ids = NULL, *want = NULL;
+    int64_t n = tokenizer_encode(t, (const uint8_t *)"the", 3, &ids);
+    CHECK(n == tokenizer_encode(pair, (const uint8_t *)" the", 4, &want));
+    CHECK(memcmp(ids, want, (size_t)n * sizeof *ids) == 0);
+}
+
 TEST(tokenizer_gpt2_files_are_written_as_they_were) {
     static const char gpt2[] = "../shared/data/gpt2_merges.txt";
     SKIP_IF(access(gpt2, R_OK) != 0, "../shared/data/gpt2_merges.txt is absent");

@@ -4,7 +4,7 @@
  *     convert --init run --out model.bin                  a run's newest checkpoint to llm.c, fp32
  *     convert --init gpt2/ --out small/ --dtype bf16      half the bytes, rounded to nearest
  *
- * A folder gets a copy of the tokenizer beside the model.
+ * A folder gets a copy of the tokenizer that is in the model's folder.
  */
 #include <stdio.h>
 #include <unistd.h>
@@ -54,7 +54,7 @@ int main(int argc, char **argv) {
                   : weights_export(out_path, &t, dtype ? "BF16" : "F32", &group_alone, &e) &&
                         tokenizer_folder_copy(model, out_path, &e);
     if (!ok) {
-        rmdir(out_path); // the next try would be refused because of this empty folder
+        rmdir(out_path); // the next try would be refused because of an empty folder
         die_user("%s", e.text);
     }
     printf("%s: %lld parameters, %s\n", out_path, (long long)config_parameters(&c),

@@ -66,7 +66,7 @@ static void add_groups(Grid *g, const char *const *lists, size_t n) {
     for (size_t i = 0; i < n; i++) {
         char label[2 * N_AXES + 1];
         Axes real = mesh_real(&g->mesh, axes_of(lists[i])); // d.z becomes d where z has size 1
-        if (real.n == 0 || find_comm(g, real)) continue;
+        if (real.n == 0 || real.n == N_AXES || find_comm(g, real)) continue; // N_AXES: g->all
         g->comms[g->n_comms].axes = real;
         // ranks are ordered by the numbers of their blocks
         g->comms[g->n_comms++].comm = world_split(
@@ -82,7 +82,7 @@ void grid_make(Grid *g, World *w, const Layout *l, const Config *c) {
     if (g->mesh.p == 1) return;
     g->all = world_comm(w);
     add_groups(g, lists, sizeof lists / sizeof *lists);
-    if (c->qk_norm) add_groups(g, (const char *const[]){"d.z.x.y"}, 1);
+    if (c->qk_norm && (l->heads || l->stay)) add_groups(g, (const char *const[]){"d.z.x.y"}, 1);
     g->kv = make_kv(g, c);
 }
 

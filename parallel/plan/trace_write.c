@@ -76,6 +76,7 @@ static const char *part_of(const char *kernel) {
     } known[] = {{"matmul", "matmuls"},
                  {"attention", "attention"},
                  {"norm", "norms"},
+                 {"qk_norm", "norms"},
                  {"embedding", "embedding and loss"},
                  {"position", "embedding and loss"},
                  {"loss", "embedding and loss"},

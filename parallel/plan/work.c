@@ -356,7 +356,8 @@ double work_bytes(const Work *w) {
     double rows = (double)w->rows, width = w->width > 0 ? (double)w->width : 1;
     if (w->kind <= WORK_WGRAD) return matmul_bytes(w);
     if (w->kind <= WORK_ATTENTION_BACKWARD) return attention_bytes(w);
-    if (w->kind == WORK_ROPE || w->kind >= WORK_QK_NORM)
+    if (w->kind == WORK_ROPE ||
+        (w->kind >= WORK_QK_NORM && w->kind <= WORK_QK_NORM_WEIGHT_BACKWARD))
         return elem_bytes_of(w) * rows * head_elements(w);
     double acts = kinds[w->kind].acts + (w->flags & kinds[w->kind].one_more ? 1 : 0);
     double beside = kinds[w->kind].beside + kinds[w->kind].parts * (double)w->parts;

@@ -2,7 +2,7 @@
  *
  *   tokens[B,S] -> embedding -> x[T,C] -> L blocks -> norm -> head (chunks of tokens) -> loss
  *
- *   block   h1 = norm(x)          qkv = h1 Wqkv + b     (rope)     att = attention(qkv)
+ *   block   h1 = norm(x)          qkv = h1 Wqkv + b (QK-norm, rope) att = attention(qkv)
  *           x2 = x + att Wo + b
  *           h2 = norm(x2)         up = h2 Wup + b                  act = gelu(up), or
  *                                                                  silu(gate) up of [gate, up]
@@ -12,7 +12,8 @@
  *
  *                 kept per block                                    computed again in backward
  *   none          x h1 qkv att lse x2 h2 up act, statistics         -
- *   selective     x qkv att lse x2 up, statistics                   h1 h2 act: no matmul twice
+ *   selective     x qkv att lse x2 up, statistics                   h1 h2 act: no matmul twice;
+ *                                                                   with QK-norm the qkv behind it
  *   full          x; x2 where a sum along x made it                 the block but its last matmul
  *                 (so recompute needs no sum over x: Oases)
  *

@@ -8,10 +8,10 @@
  *
  * Dimensions: T tokens, C channels, N and K output and input features of a linear layer, V
  * vocabulary, H heads, S positions. 2Y: two numbers of each rank along y (norms). 3V: three numbers
- * of each block of the vocabulary (the loss). G: all gradients of a bucket. --listing prints the
- * legend of its list below it. Passes compare these names: halves and chunks split T, V has padding
- * of its own, a parameter with dimension S (wpe) is no matrix. The residual stream is called x
- * behind the embedding, x2 behind the attention of a layer, x3 behind its MLP.
+ * of each block of the vocabulary (the loss). 2D: weights of QK-norm. G: all gradients of a bucket.
+ * --listing prints the legend of its list below it. Passes compare these names: halves and chunks
+ * split T, V has padding of its own, a parameter with dimension S (wpe) is no matrix. The residual
+ * stream is called x behind the embedding, x2 behind the attention of a layer, x3 behind its MLP.
  *
  * The list is built once, from the forward pass (build.c). All collectives of forward and backward
  * come out of one function, program_redistribute. Backward is derived from forward

@@ -40,6 +40,14 @@ static bool kept_by_full(const Recomputer *s, int i) {
     return last || s->p->layout->stay || s->p->mesh->size[AXIS_X] > 1;
 }
 
+/* Is the result of operation i cheap to compute again? That of rope is where its operand is: else
+ * qkv would be kept before QK-norm and behind rope. */
+static bool is_cheap(const Recomputer *s, int i) {
+    const Op *op = &s->old[i];
+    int before = op->kind == OP_ROPE ? s->uses.maker[op->in[0]] : -1;
+    return op_info(op->kind)->cheap || (before >= 0 && op_info(s->old[before].kind)->cheap);
+}
+
 /* Is the result of operation i of forward kept until backward? */
 static bool kept(const Recomputer *s, int i) {
     const Op *op = &s->old[i];
@@ -47,7 +55,7 @@ static bool kept(const Recomputer *s, int i) {
     if (op->layer < 0) return true;
     if (mode == RECOMPUTE_FULL) return kept_by_full(s, i);
     if (op->kind == OP_ALL_GATHER) return false;
-    return mode == RECOMPUTE_NONE || !op_info(op->kind)->cheap;
+    return mode == RECOMPUTE_NONE || !is_cheap(s, i);
 }
 
 /* The tensor that backward reads in place of t: t itself where it is kept, else its clone. Appends

@@ -4,6 +4,8 @@
  *   of zero1, one by one   dup.weight [C/d, N/x] = reduce_scatter d  dup.weight
  *   vectors of all layers  dvectors [G]      = all_reduce d.z    dvectors: dqkv.bias, ...
  *   with sp, stay=y also   dvectors.x [G]    = all_reduce d.z.x  dvectors.x: dln1.weight, ...
+ *   with QK-norm           dvectors.x [G]    = all_reduce d.z.x  dqk_norm.weight; with heads and
+ *                                                                stay=y over y, too
  *
  * The collective of a bucket follows the last operation that adds to any gradient of the bucket. So
  * the scheduler can start the all_reduce of layer l during the backward of layers l-1, l-2, ... The
@@ -113,8 +115,10 @@ static int bucket_of(Program *p, const Bucket *b) {
     CollType dtype = p->tensor[first].dtype;
     int64_t size[] = {0, 1};
     Dist d = {.n_dims = 1, .dim = {"G"}, .partial = p->tensor[first].dist.partial};
-    bool along_x = axes_has(d.partial, AXIS_X);
-    dist_name(d.name, b->g->matrix ? "dmatrices" : along_x ? "dvectors.x" : "dvectors");
+    char axes[2 * N_AXES + 1];
+    Axes more = axes_without(d.partial, axes_of("d.z"));
+    dist_name(d.name, b->g->matrix ? "dmatrices" : "dvectors");
+    if (!b->g->matrix && more.n) dist_join(d.name, "dvectors.", axes_print(more, axes));
     for (int k = 0; k < b->n; k++)
         size[0] += step_tensor_aligned(p, &p->tensor[b->g[k].dw]) / coll_type_bytes(dtype);
     int t = in_memory_of(p, program_tensor(p, d, size, dtype), first);
