@@ -125,14 +125,6 @@ static void compose(Run *r) {
     r->n = n;
 }
 
-static uint8_t *put_utf8(uint8_t *to, uint32_t c) {
-    if (c < 0x80 || c >= NO_UTF8) return *to = (uint8_t)c, to + 1;
-    int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-    *to++ = (uint8_t)(0xFF00 >> (more + 1) | c >> 6 * more);
-    while (more-- > 0) *to++ = (uint8_t)(0x80 | (c >> 6 * more & 0x3F));
-    return to;
-}
-
 /* The character at p[0], and its number of bytes. */
 static size_t decode(const uint8_t *p, size_t n, uint32_t *c) {
     size_t len = utf8_decode(p, n, c);
@@ -175,7 +167,13 @@ size_t nfc_normalize(const uint8_t *p, size_t n, uint8_t *to) {
         }
         order(&r);
         compose(&r);
-        for (size_t k = 0; k < r.n; k++) to = put_utf8(to, r.p[k] & CODE);
+        for (size_t k = 0; k < r.n; k++) {
+            c = r.p[k] & CODE;
+            if (c < NO_UTF8)
+                to += utf8_encode(c, to);
+            else
+                *to++ = (uint8_t)c;
+        }
     }
     mem_free(r.p);
     return (size_t)(to - begin);

@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "base/path.h"
+#include "base/utf8.h"
 #include "data/io.h"
 #include "data/io_map.h"
 #include "data/llmc.h"
@@ -68,8 +69,8 @@ static void put_token(FILE *f, const Tokenizer *t, int32_t id, bool json) {
     for (size_t i = 0; i < n; i++) {
         uint32_t c = byte_to_char(p[i]);
         if (json && (c == '"' || c == '\\')) fputc('\\', f);
-        if (c >= 0x80) fputc((int)(0xC0 | c >> 6), f);
-        fputc((int)(c >= 0x80 ? 0x80 | (c & 0x3F) : c), f);
+        uint8_t utf8[4];
+        fwrite(utf8, 1, utf8_encode(c, utf8), f);
     }
 }
 

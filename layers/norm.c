@@ -344,8 +344,8 @@ float qk_norm_rstd(const QkNorm *q, const float *x) {
 
 /* y = x rstd gamma, of one head. */
 static void head_forward(const QkNorm *q, const float *gamma, float *y, const float *x) {
-    Norm n = {.kind = NORM_RMS, .C = q->D, .gamma = gamma};
-    row_apply(&n, y, x, 0, qk_norm_rstd(q, x));
+    Norm n = {.kind = NORM_RMS, .C = q->D, .eps = q->eps, .gamma = gamma};
+    forward_row(&(Forward){.n = &n, .y = y, .x = x}, 0);
 }
 
 /* dx = rstd (g - h mean(g h)) with g = dy gamma and h = x rstd, of one head. */

@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 #include "base/team.h"
+#include "base/utf8.h"
 #include "data/nfc.h"
 #include "data/presplit.h"
 #include "data/tokenizer_parts.h"
@@ -107,50 +108,46 @@ TEST(presplit_equals_regex_on_every_plane) {
     check_cases(NULL, SPLIT_QWEN, 7);
 }
 
-TEST(presplit_classes_of_all_code_points) {
-    FILE *f = fopen(TEST_DATA("golden/tokenizer/classes.txt"), "r");
+/* A file of planes and hashes: add() adds what is to be compared of each code point of a plane. */
+static void check_planes(const char *path, uint64_t (*add)(uint64_t hash, uint32_t code)) {
+    FILE *f = fopen(path, "r");
     CHECK(f);
     uint32_t plane;
     uint64_t want;
     int planes = 0;
     for (; fscanf(f, "%" SCNu32 " %" SCNx64, &plane, &want) == 2; planes++) {
         uint64_t hash = 0xcbf29ce484222325;
-        for (uint32_t c = plane << 16; c < (plane + 1) << 16; c++)
-            hash = (hash ^ unicode_class(c)) * 0x100000001b3;
-        if (hash != want) test_fail("plane %u has other classes than golden_tokenizer.py", plane);
+        for (uint32_t c = plane << 16; c < (plane + 1) << 16; c++) hash = add(hash, c);
+        if (hash != want)
+            test_fail("plane %u of %s: others than golden_tokenizer.py has", plane, path);
     }
     fclose(f);
     CHECK(planes == 17);
+}
+
+static uint64_t add_byte(uint64_t hash, uint64_t byte) {
+    return (hash ^ byte) * 0x100000001b3;
+}
+
+static uint64_t add_class(uint64_t hash, uint32_t c) {
+    return add_byte(hash, unicode_class(c));
+}
+TEST(presplit_classes_of_all_code_points) {
+    check_planes(TEST_DATA("golden/tokenizer/classes.txt"), add_class);
     CHECK(unicode_class(0x110000) == CLASS_OTHER && unicode_class(UINT32_MAX) == CLASS_OTHER);
 }
 
-static size_t put_utf8(uint8_t *to, uint32_t c) {
-    int more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-    to[0] = (uint8_t)(more ? 0xFF00 >> (more + 1) | c >> 6 * more : c);
-    for (int i = 1; i <= more; i++) to[i] = (uint8_t)(0x80 | (c >> 6 * (more - i) & 0x3F));
-    return (size_t)more + 1;
-}
-
 /* Among marks of classes 240, 220, 10 and 230. */
+static uint64_t add_normal(uint64_t hash, uint32_t c) {
+    uint8_t text[16] = "e\xcd\x85", normal[48];
+    size_t n = 3 + utf8_encode(c, text + 3);
+    memcpy(text + n, "\xcc\xa3\xd6\xb0\xcc\x81", 6);
+    n = c >= 0xD800 && c < 0xE000 ? 0 : nfc_normalize(text, n + 6, normal);
+    for (size_t i = 0; i < n; i++) hash = add_byte(hash, normal[i]);
+    return hash;
+}
 TEST(nfc_of_all_code_points) {
-    FILE *f = fopen(TEST_DATA("golden/tokenizer/nfc.txt"), "r");
-    CHECK(f);
-    uint32_t plane;
-    uint64_t want;
-    int planes = 0;
-    for (; fscanf(f, "%" SCNu32 " %" SCNx64, &plane, &want) == 2; planes++) {
-        uint64_t hash = 0xcbf29ce484222325;
-        for (uint32_t c = plane << 16; c < (plane + 1) << 16; c++) {
-            uint8_t text[16] = "e\xcd\x85", normal[48];
-            size_t n = 3 + put_utf8(text + 3, c);
-            memcpy(text + n, "\xcc\xa3\xd6\xb0\xcc\x81", 6);
-            n = c >= 0xD800 && c < 0xE000 ? 0 : nfc_normalize(text, n + 6, normal);
-            for (size_t i = 0; i < n; i++) hash = (hash ^ normal[i]) * 0x100000001b3;
-        }
-        if (hash != want) test_fail("plane %u has another NFC than golden_tokenizer.py", plane);
-    }
-    fclose(f);
-    CHECK(planes == 17);
+    check_planes(TEST_DATA("golden/tokenizer/nfc.txt"), add_normal);
 }
 
 TEST(nfc_leaves_alone_what_is_normal) {
