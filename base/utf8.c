@@ -20,7 +20,7 @@ size_t utf8_decode(const uint8_t *p, size_t n, uint32_t *code) {
     return *code < least[len] || surrogate || *code > 0x10ffff ? 0 : len;
 }
 
-size_t utf8_encode(uint32_t code, uint8_t to[4]) {
+size_t utf8_write(uint32_t code, uint8_t to[4]) {
     int more = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
     to[0] = (uint8_t)(more ? 0xFF00 >> (more + 1) | code >> 6 * more : code);
     for (int i = 1; i <= more; i++) to[i] = (uint8_t)(0x80 | (code >> 6 * (more - i) & 0x3F));

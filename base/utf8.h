@@ -11,7 +11,7 @@
  * above U+10FFFF). A character that is cut short by the end of p[n] is none. */
 size_t utf8_decode(const uint8_t *p, size_t n, uint32_t *code);
 /* Local. Writes the character with this code, 1 to 4 bytes, and returns their number. */
-size_t utf8_encode(uint32_t code, uint8_t to[4]);
+size_t utf8_write(uint32_t code, uint8_t to[4]);
 /* Local. A copy (mem_free) in which every byte that belongs to no character is U+FFFD. */
 char *utf8_clean(const char *s);
 /* Local. Every byte that belongs to no character becomes '?': in place, the text does not grow. */

@@ -170,7 +170,7 @@ size_t nfc_normalize(const uint8_t *p, size_t n, uint8_t *to) {
         for (size_t k = 0; k < r.n; k++) {
             c = r.p[k] & CODE;
             if (c < NO_UTF8)
-                to += utf8_encode(c, to);
+                to += utf8_write(c, to);
             else
                 *to++ = (uint8_t)c;
         }

@@ -70,7 +70,7 @@ static void put_token(FILE *f, const Tokenizer *t, int32_t id, bool json) {
         uint32_t c = byte_to_char(p[i]);
         if (json && (c == '"' || c == '\\')) fputc('\\', f);
         uint8_t utf8[4];
-        fwrite(utf8, 1, utf8_encode(c, utf8), f);
+        fwrite(utf8, 1, utf8_write(c, utf8), f);
     }
 }
 

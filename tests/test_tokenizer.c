@@ -140,7 +140,7 @@ TEST(presplit_classes_of_all_code_points) {
 /* Among marks of classes 240, 220, 10 and 230. */
 static uint64_t add_normal(uint64_t hash, uint32_t c) {
     uint8_t text[16] = "e\xcd\x85", normal[48];
-    size_t n = 3 + utf8_encode(c, text + 3);
+    size_t n = 3 + utf8_write(c, text + 3);
     memcpy(text + n, "\xcc\xa3\xd6\xb0\xcc\x81", 6);
     n = c >= 0xD800 && c < 0xE000 ? 0 : nfc_normalize(text, n + 6, normal);
     for (size_t i = 0; i < n; i++) hash = add_byte(hash, normal[i]);

@@ -9,7 +9,7 @@
 #              exit only in base/ and in programs; MPI_ and nccl only in parallel/
 #   folders    a file includes headers of its own folder and of those below it: base, layers, data,
 #              parallel/comm, mesh, step, plan, train
-#   names      no two files have the same name
+#   names      no two files have the same name; no function has one of a library linked statically
 #   emulator   tests/device.c has all functions of the emulator that tests of CUDA kernels call
 #   links      the links of a document lead to existing files
 #   examples   git apply accepts the diffs of CONTRIBUTING.md
@@ -91,6 +91,11 @@ printf '%s\n' "${sources[@]}" | grep -v ^tests/emu/include/ | sed 's|.*/||' | so
     sed 's/$/: more than one file has this name/' | violations
 in_others '^data/stamp\.c|^tests/hostile' grep -nE '\bCLOCK_REALTIME|\bgettimeofday\(' |
     sed 's/$/   <- durations are of the clock that only counts on (base\/clock.h)/' | violations
+
+# --- programs for other machines are linked with libjansson.a, which has functions of its own
+names() { nm -g --defined-only "$1" 2>/dev/null | awk 'NF == 3 { print $3 }' | sort -u; }
+comm -12 <(names build/libgpt.a) <(names "$(gcc -print-file-name=libjansson.a)") |
+    sed 's/$/: libjansson.a has this function, too/' | violations
 
 # --- functions of the emulator that tests call exist in tests/device.c
 grep -ohE '\bemu_[a-z_]+\b' tests/cuda_test.h tests/test_*.c tests/mesh_run.c | sort -u |
