@@ -15,7 +15,7 @@ enum {
     LEAST = 64,                 // least bursts of a member
     MOST = 4096,                // most bursts of a member
 };
-static const double least_s = 20e-3; // least time of a member's bursts
+static const double least_s = 10e-3; // least time of a member's bursts
 
 typedef struct PeakJob {
     Team *team;

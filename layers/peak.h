@@ -12,7 +12,7 @@ typedef struct Peak {
 } Peak;
 
 /* Local. Independent multiply-adds held in registers; with bf16, dot products of bf16 pairs where
- * the instruction set has them (else as fp32). Takes about 20 ms, longer on a busy machine.
+ * the instruction set has them (else as fp32). Takes about 10 ms, longer on a busy machine.
  *
  * Each member times bursts of some 40 us and reports the rate that a quarter of its bursts exceed.
  * A burst is far shorter than a scheduler's time slice, so most bursts run undisturbed even on
