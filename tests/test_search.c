@@ -227,10 +227,10 @@ static double bound_of(const Space *s, const Machine *m, const Choice *c, bool a
                        int64_t *memory) {
     Bound b;
     OWNED(orders_free) Orders o = orders_of(s, m, c->layout.size);
-    MicroBatches read = {.s = s, .m = m};
-    candidate_bound(&b, &read, c, any);
-    *memory = candidate_memory(&read, c, any);
-    mem_free(read.at);
+    ListTable totals = {.s = s, .m = m};
+    candidate_bound(&b, &totals, c, any);
+    *memory = candidate_memory(&totals, c, any);
+    mem_free(totals.at);
     return bound_least(&b, &o);
 }
 
@@ -417,7 +417,7 @@ TEST(search_lines_of_high_latency_are_those_that_were_measured) {
     double wire = machine_collective(&low, &g, &large);
     CHECK(wire > 10e-3 && wire < 10.2e-3); // by the rate of the links it would be 79 ms
     OWNED(orders_free) Orders o = orders_of(&s, &m, (int[N_AXES]){4, 1, 1, 1});
-    const AlongLine *l = &o.along[0][ALONG_D];
+    const AlongCost *l = &o.along[0][ALONG_D];
     for (EACH(one, ops))
         for (int64_t bytes = 0; bytes < 1 << 24; bytes = bytes ? 2 * bytes : 4) {
             Collective call = {.op = *one, .bytes = bytes};

@@ -28,7 +28,7 @@ static Lives lives_of(const Program *p) {
         if (!op->fused) kernel = i;
         bool wait = op->kind == OP_WAIT, again = wait && sums_in_place(p, op);
         if (!wait) l.made[op->out] = kernel;
-        if (op->also >= 0) l.made[op->also] = kernel;
+        if (op->out2 >= 0) l.made[op->out2] = kernel;
         for (int k = 0; k < (again ? 1 : op->n_in); k++)
             if (l.read[op->in[k]] < kernel) l.read[op->in[k]] = kernel;
     }

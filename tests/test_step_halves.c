@@ -36,7 +36,7 @@ static bool belongs(const Program *p, int first, int i) {
     for (int k = first; k < i; k++)
         for (int j = 0; j < p->op[i].n_in; j++) {
             int t = p->op[i].in[j];
-            reads |= t == p->op[k].out || t == p->op[k].also || t == p->op[first].in[0];
+            reads |= t == p->op[k].out || t == p->op[k].out2 || t == p->op[first].in[0];
         }
     return reads;
 }
@@ -58,7 +58,7 @@ static void check_order(const char *spec, const Program *p) {
         int out = p->op[i].out, parent = p->tensor[out].parent;
         left[out]++, made_by[out] = true;
         if (parent >= 0) left[parent]++;
-        if (p->op[i].also >= 0) left[p->op[i].also]++;
+        if (p->op[i].out2 >= 0) left[p->op[i].out2]++;
     }
     for (int i = 0, first = 0; i < p->n_ops; i++) {
         const Op *op = &p->op[i];
@@ -73,7 +73,7 @@ static void check_order(const char *spec, const Program *p) {
         int parent = p->tensor[op->out].parent;
         if (--left[op->out] < 0) test_fail("%s: operation %d twice", spec, i);
         if (parent >= 0) left[parent]--;
-        if (op->also >= 0) left[op->also]--;
+        if (op->out2 >= 0) left[op->out2]--;
     }
     OWNED(test_mem_end) bool *read = mem_calloc((size_t)p->n_tensors, sizeof *read);
     for (int i = 0; i < p->n_ops; i++)

@@ -95,7 +95,7 @@ static const char *wrong(const Ordered *o, int n) {
     for (int i = 0; i < p->n_ops; i++) {
         if (p->op[i].kind == OP_WAIT) continue;
         state[p->op[i].out] = ABSENT;
-        if (p->op[i].also >= 0) state[p->op[i].also] = ABSENT;
+        if (p->op[i].out2 >= 0) state[p->op[i].out2] = ABSENT;
     }
     for (int i = 0, end; i < p->n_ops && !why; i = end) {
         end = op_kernel_end(p->op, p->n_ops, i);
@@ -117,7 +117,7 @@ static const char *wrong(const Ordered *o, int n) {
             if (state[op->out] != ABSENT) why = "twice";
             state[op->out] = sends(o, k) ? STARTED : THERE;
             open += sends(o, k);
-            if (op->also >= 0) state[op->also] = THERE;
+            if (op->out2 >= 0) state[op->out2] = THERE;
         }
         if (open >= COLL_IN_FLIGHT) why = "more under way than there are tickets";
     }

@@ -27,7 +27,7 @@ typedef struct Search {
     StepLists lists;
     Orders *orders; // of all sizes of axes so far
     int n_orders, max_orders;
-    MicroBatches *lists_read; // for bounds; searches of the same space and machine may share it
+    ListTable *totals; // for bounds; searches of the same space and machine may share it
     SearchCount count;
 } Search;
 
@@ -63,12 +63,12 @@ static bool price_orders(Search *w, const Candidate *candidate) {
     Candidate best = *candidate;
     const Orders *o = orders_for(w, c->layout.size);
     shape.model.unplaced = true;
-    shape.layer_bytes = candidate_layer_memory(w->lists_read, c);
+    shape.layer_bytes = candidate_layer_memory(w->totals, c);
     if (!price_lists(&w->lists, &shape, &c->layout, 0, w->m->memory)) {
         price_free(&w->lists);
         return false;
     }
-    candidate_bound(&bound, w->lists_read, c, false);
+    candidate_bound(&bound, w->totals, c, false);
     double *bound_of = mem_alloc((size_t)o->n * sizeof *bound_of); // [order]; INFINITY: priced
     for (int k = 0; k < o->n; k++) bound_of[k] = bound_in(&bound, o, k);
     for (int n = 0; n < o->n;) {
@@ -131,11 +131,11 @@ static void count_large(Search *w, const Candidate *s) {
 /* Puts a candidate with its bound on the heap, unless it cannot fit. */
 static void add_candidate(Search *w, Candidate *s) {
     Bound bound;
-    if (!machine_fits(w->m, candidate_memory(w->lists_read, &s->c, s->any))) {
+    if (!machine_fits(w->m, candidate_memory(w->totals, &s->c, s->any))) {
         count_large(w, s);
         return;
     }
-    candidate_bound(&bound, w->lists_read, &s->c, s->any);
+    candidate_bound(&bound, w->totals, &s->c, s->any);
     s->bound = bound_least(&bound, orders_for(w, s->c.layout.size));
     push(w, s);
 }
@@ -183,11 +183,11 @@ static void search_bounded(Search *w) {
 
 /* ---- the searches */
 
-static int search_in(const Space *s, const Machine *m, const NamedScheme *scheme,
-                     MicroBatches *read, Choice *best, int max, SearchCount *count) {
+static int search_in(const Space *s, const Machine *m, const NamedScheme *scheme, ListTable *totals,
+                     Choice *best, int max, SearchCount *count) {
     double begin = now_s();
-    MicroBatches own = {.s = s, .m = m};
-    Search w = {.s = s, .m = m, .scheme = scheme, .max = max, .lists_read = read ? read : &own};
+    ListTable own = {.s = s, .m = m};
+    Search w = {.s = s, .m = m, .scheme = scheme, .max = max, .totals = totals ? totals : &own};
     w.best = mem_calloc((size_t)max, sizeof *w.best);
     search_bounded(&w);
     for (int i = 0; i < w.n; i++) best[i] = w.best[i].c;
@@ -241,12 +241,12 @@ void search_each(const Space *s, void (*f)(const Choice *c, void *ctx), void *ct
     candidate_each(s, NULL, each_choice, &e);
 }
 
-bool search_scheme(const Space *s, const Machine *m, const NamedScheme *f, MicroBatches *read,
+bool search_scheme(const Space *s, const Machine *m, const NamedScheme *f, ListTable *totals,
                    Choice *out) {
     Machine any = *m;
     any.memory = 0;
-    if (search_in(s, m, f, read, out, 1, NULL) == 0 &&
-        search_in(s, &any, f, read, out, 1, NULL) == 0)
+    if (search_in(s, m, f, totals, out, 1, NULL) == 0 &&
+        search_in(s, &any, f, totals, out, 1, NULL) == 0)
         return false;
     out->fits = machine_fits(m, out->price.memory);
     return true;
@@ -267,15 +267,15 @@ int search_presets(const Space *s, const Machine *m, const Choice *best, int n_b
     int n = 0;
     Space any = *s;
     any.only = NULL; // schemes are compared with the one layout that is asked for
-    MicroBatches read = {.s = &any, .m = m};
+    ListTable totals = {.s = &any, .m = m};
     for (int i = 0; i < N_SCHEMES; i++) {
         const Choice *found = s->only ? NULL : best_of_scheme(&named_schemes[i], s, best, n_best);
         if (found)
             out[n] = *found;
-        else if (!search_scheme(&any, m, &named_schemes[i], &read, &out[n]))
+        else if (!search_scheme(&any, m, &named_schemes[i], &totals, &out[n]))
             continue;
         name[n++] = named_schemes[i].name;
     }
-    mem_free(read.at);
+    mem_free(totals.at);
     return n;
 }

@@ -1,5 +1,10 @@
-/* A lower bound of all prices of a candidate. One list of a micro-batch is read: its kernels and
- * the bytes of its collectives, each at a cost that no order of the axes, no chunks and no panels
+/* A lower bound of all prices of a candidate.
+ *
+ *     list of two layers, matmuls whole       ListTotals  seconds of kernels, bytes along axes
+ *     outside + L x layer, x micro-batches    Bound       of a step of L layers, with its end
+ *     seconds per call and byte on each axis  bound_in    seconds, for an order of the axes
+ *
+ * Kernels and collectives count at a cost that no order of the axes, no chunks and no panels
  * undercut. When the schedule is known, the kernels of its own chunks or panels take the place of
  * the whole ones. The end of the step follows from the sizes of the weights. Tests compare the
  * bound with prices over every layout.
@@ -19,9 +24,9 @@
 typedef struct Reader {
     const Program *p;
     const Machine *m;
-    MicroBatch *to;
+    ListTotals *to;
     Part part[3]; // [0], [1]: of layers 0 and 1; [2]: outside of layers
-    bool panels;  // stay=y: the matmuls of layers are going to be cut into panels
+    bool panels;  // stay=y: the matmuls of layers are going to be split into panels
 } Reader;
 
 static Part *part_of(Reader *r, int layer) {
@@ -29,8 +34,8 @@ static Part *part_of(Reader *r, int layer) {
 }
 
 /* Adds the seconds of the kernel of operation i, or less: a whole matmul takes no longer than its
- * chunks; a matmul that is going to be cut into panels counts 0; and the first micro-batch has no
- * OP_ACCUMULATE, and no addend of a wgrad. (OP_COPY is in cut lists alone: of a ring's own block;
+ * chunks; a matmul that is going to be split into panels counts 0; and the first micro-batch has no
+ * OP_ACCUMULATE, and no addend of a wgrad. (OP_COPY is in split lists alone: of a ring's own block;
  * of a panel, on its root.) */
 static void read_kernel(Reader *r, int i) {
     const Op *op = &r->p->op[i];
@@ -65,7 +70,7 @@ static double full_blocks(const Program *p, const Op *op) {
     return max_f64(0, size - ranks * unit + 1) / size * ranks;
 }
 
-static void add_line(Line *l, double calls, double bytes) {
+static void add_traffic(Traffic *l, double calls, double bytes) {
     l->calls += calls, l->bytes += bytes;
 }
 
@@ -76,25 +81,25 @@ static void read_collective(Reader *r, const Op *op) {
     if (op->axes.n != 1) return;
     int axis = op->axes.axis[0];
     if (axis == AXIS_Z) {
-        add_line(op->kind == OP_ALL_GATHER ? &total->gathered : &total->scattered, 1, bytes);
+        add_traffic(op->kind == OP_ALL_GATHER ? &total->gathered : &total->scattered, 1, bytes);
         return;
     }
     int along = axis == AXIS_X ? ALONG_X : ALONG_Y;
     LinearKind kind;
-    What what;
-    if (r->panels && op->layer >= 0 && linear_find(r->p->tensor[op->out].what, &kind, &what)) {
+    LinearTensor which;
+    if (r->panels && op->layer >= 0 && linear_find(r->p->tensor[op->out].what, &kind, &which)) {
         along = axis == AXIS_X ? STREAM_X : STREAM_Y;
         double ranks = r->p->mesh->size[axis], blocks = full_blocks(r->p, op);
-        add_line(&total->sent[along], ceil(blocks), blocks / ranks * bytes);
+        add_traffic(&total->sent[along], ceil(blocks), blocks / ranks * bytes);
         return;
     }
-    add_line(&total->sent[along], turns, turns * bytes);
-    if (op->phase == PHASE_FORWARD) add_line(&total->chain[along], turns, turns * bytes);
+    add_traffic(&total->sent[along], turns, turns * bytes);
+    if (op->phase == PHASE_FORWARD) add_traffic(&total->sent_forward[along], turns, turns * bytes);
 }
 
 /* Adds the bytes of an operation's results that backward reads. */
 static void read_kept(Reader *r, const Op *op, const bool *kept) {
-    const int made[] = {op->out, op->also};
+    const int made[] = {op->out, op->out2};
     for (int k = 0; k < 2; k++)
         if (made[k] >= 0 && kept[made[k]])
             part_of(r, op->layer)->total.kept +=
@@ -122,7 +127,7 @@ static void read_weights(Reader *r) {
     }
 }
 
-/* From the totals of layer 0, layer 1 and the rest of a list of two layers: MicroBatch.outside and
+/* From the totals of layer 0, layer 1 and the rest of a list of two layers: ListTotals.outside and
  * .layer. */
 static void split_parts(Reader *r) {
     double *outside = (double *)&r->part[2].total;
@@ -133,7 +138,7 @@ static void split_parts(Reader *r) {
 }
 
 /* p: resized to the sequences of to->key. kept: kept_of(p). */
-static void read_list(MicroBatch *to, const Program *p, const bool *kept, const Machine *m) {
+static void read_list(ListTotals *to, const Program *p, const bool *kept, const Machine *m) {
     bool panels = p->layout->stay && p->mesh->size[AXIS_X] * p->mesh->size[AXIS_Y] > 1;
     Reader r = {.p = p, .m = m, .to = to, .panels = panels};
     for (int i = 0; i < p->n_ops; i++) {
@@ -150,34 +155,34 @@ static void read_list(MicroBatch *to, const Program *p, const bool *kept, const 
 
 /* ---- the table of lists that were read ---- */
 
-/* cut: of the list with the chunks or panels of c's schedule. */
-static MicroBatchKey key_of(const Choice *c, bool cut) {
+/* split: of the list with the chunks or panels of c's schedule. */
+static ListKey key_of(const Choice *c, bool split) {
     const Overlap *o = &c->overlap;
-    return (MicroBatchKey){
-        .micro = (int32_t)c->micro,
-        .X = c->layout.size[AXIS_X],
-        .Y = c->layout.size[AXIS_Y],
-        .flags = (uint8_t)(c->layout.sp + 2 * c->layout.heads + 4 * c->layout.stay),
-        .recompute = (uint8_t)c->recompute,
-        .cut = (uint16_t)(cut ? 1 + 2 * o->ring + 4 * o->halves + 8 * o->chunks : 0)};
+    return (ListKey){.micro = (int32_t)c->micro,
+                     .X = c->layout.size[AXIS_X],
+                     .Y = c->layout.size[AXIS_Y],
+                     .flags = (uint8_t)(c->layout.sp + 2 * c->layout.heads + 4 * c->layout.stay),
+                     .recompute = (uint8_t)c->recompute,
+                     .schedule =
+                         (uint16_t)(split ? 1 + 2 * o->ring + 4 * o->halves + 8 * o->chunks : 0)};
 }
 
 /* The entry of a key, or, where the table has none, the free entry for it. */
-static MicroBatch *slot_of(MicroBatches *all, const MicroBatchKey *key) {
+static ListTotals *slot_of(ListTable *all, const ListKey *key) {
     uint64_t half[2];
     static_assert(sizeof half == sizeof *key, "no gaps");
     memcpy(half, key, sizeof half);
     uint64_t h = half[0] * 31 + half[1];
     h = (h ^ h >> 32) * 0x9e3779b97f4a7c15u >> 32;
     for (;; h++) {
-        MicroBatch *at = &all->at[h % (uint64_t)all->room];
+        ListTotals *at = &all->at[h % (uint64_t)all->room];
         if (at->key.micro == 0 || memcmp(&at->key, key, sizeof *key) == 0) return at;
     }
 }
 
 /* Makes room for one more entry: the table stays at most half full. */
-static void grow_table(MicroBatches *all) {
-    MicroBatches old = *all;
+static void grow_table(ListTable *all) {
+    ListTable old = *all;
     if (2 * all->n < all->room) return;
     all->room = all->room ? 4 * all->room : 256;
     all->at = mem_calloc((size_t)all->room, sizeof *all->at);
@@ -187,9 +192,9 @@ static void grow_table(MicroBatches *all) {
 }
 
 /* A new entry for a key; NULL: the table has one already. */
-static MicroBatch *add_micro_batch(MicroBatches *all, const MicroBatchKey *key) {
+static ListTotals *add_list(ListTable *all, const ListKey *key) {
     grow_table(all);
-    MicroBatch *at = slot_of(all, key);
+    ListTotals *at = slot_of(all, key);
     if (at->key.micro) return NULL;
     all->n++;
     at->key = *key;
@@ -213,7 +218,7 @@ static ModelShape shape_of(Grid *g, const Space *s, const Choice *c) {
 
 /* Reads the list of a choice at the size of its micro-batch and, where the search chooses the size,
  * at all larger ones: the operations are the same, so the list is built once. */
-static void read_lists(MicroBatches *all, const Choice *c) {
+static void read_lists(ListTable *all, const Choice *c) {
     const Space *s = all->s;
     Grid g;
     ModelShape shape = shape_of(&g, s, c);
@@ -224,11 +229,11 @@ static void read_lists(MicroBatches *all, const Choice *c) {
     int64_t data_parallel = (int64_t)c->layout.size[AXIS_D] * c->layout.size[AXIS_Z];
     int64_t share = div_up(s->shape.batch / s->shape.model.S, data_parallel);
     for (int64_t n = c->micro; n == c->micro || (s->free_micro && n < 2 * share); n *= 2) {
-        MicroBatchKey key = key_of(c, false);
+        ListKey key = key_of(c, false);
         if (n > c->micro) key.micro = (int32_t)min_i64(n, share);
         shape.B = key.micro;
         program_resize(&p);
-        MicroBatch *to = add_micro_batch(all, &key);
+        ListTotals *to = add_list(all, &key);
         if (to) read_list(to, &p, kept, all->m);
         if (n > INT32_MAX / 2) break;
     }
@@ -238,17 +243,17 @@ static void read_lists(MicroBatches *all, const Choice *c) {
 
 /* The figures of a choice's list with whole matmuls. Valid until the next call, which may move the
  * table. */
-static const MicroBatch *micro_batch_of(MicroBatches *all, const Choice *c) {
-    MicroBatchKey key = key_of(c, false);
+static const ListTotals *totals_of(ListTable *all, const Choice *c) {
+    ListKey key = key_of(c, false);
     if (all->room == 0 || !slot_of(all, &key)->key.micro) read_lists(all, c);
     return slot_of(all, &key);
 }
 
 /* The kernels of a choice's list with the chunks, panels or halves of its own schedule. */
-static const MicroBatch *cut_list_of(MicroBatches *all, const Choice *c) {
+static const ListTotals *split_list_of(ListTable *all, const Choice *c) {
     const Overlap *o = &c->overlap;
-    MicroBatchKey key = key_of(c, true);
-    MicroBatch *to = add_micro_batch(all, &key);
+    ListKey key = key_of(c, true);
+    ListTotals *to = add_list(all, &key);
     if (!to) return slot_of(all, &key);
     Grid g;
     ModelShape shape = shape_of(&g, all->s, c);
@@ -269,28 +274,29 @@ typedef struct Builder {
     const Space *s;
     const Machine *m;
     const Choice *c;
-    const MicroBatch *micro;
+    const ListTotals *list;
     Bound *bound;
     int64_t layers;
     double lists, passes; // lists that run in a step; in a micro-batch: 2 with halves, or 1
     bool serial;          // every collective is waited for where it starts
-    double exposed_share; // of the bytes of forward's collectives: chain_share
+    double exposed_share; // of the bytes of forward's collectives: forward_exposed
 } Builder;
 
 /* Adds collectives `times` times, with this share of their bytes. */
-static void add_share(Line to[N_ALONG], const Line from[N_ALONG], double times, double share) {
+static void add_share(Traffic to[N_ALONG], const Traffic from[N_ALONG], double times,
+                      double share) {
     for (int i = 0; i < N_ALONG; i++)
-        add_line(&to[i], times * from[i].calls, times * share * from[i].bytes);
+        add_traffic(&to[i], times * from[i].calls, times * share * from[i].bytes);
 }
 
-static void add_traffic(const Builder *b, int along, double times, Line l) {
-    add_line(&b->bound->all[along], times * l.calls, times * l.bytes);
-    if (b->serial) add_line(&b->bound->exposed[along], times * l.calls, times * l.bytes);
+static void add_along(const Builder *b, int along, double times, Traffic l) {
+    add_traffic(&b->bound->all[along], times * l.calls, times * l.bytes);
+    if (b->serial) add_traffic(&b->bound->exposed[along], times * l.calls, times * l.bytes);
 }
 
-/* Adds a part of the list that runs `times` times in a step; `chained` times of these the
+/* Adds a part of the list that runs `times` times in a step; `forwards` times of these the
  * collectives of its forward pass are exposed. */
-static void add_part(const Builder *b, const PartTotals *part, double times, double chained) {
+static void add_part(const Builder *b, const PartTotals *part, double times, double forwards) {
     const Layout *l = &b->c->layout;
     Bound *to = b->bound;
     to->compute += times * part->kernels;
@@ -298,14 +304,14 @@ static void add_part(const Builder *b, const PartTotals *part, double times, dou
     if (b->serial)
         add_share(to->exposed, part->sent, times, 1);
     else if (b->exposed_share > 0)
-        add_share(to->exposed, part->chain, chained, b->exposed_share);
+        add_share(to->exposed, part->sent_forward, forwards, b->exposed_share);
     times /= b->passes; // both halves share a gather of weights, and a scatter of gradients
-    add_traffic(b, l->zero == 3 ? ALONG_ZD : ALONG_Z, times, part->gathered);
-    add_traffic(b, l->zero >= 2 ? ALONG_ZD : ALONG_Z, times, part->scattered);
+    add_along(b, l->zero == 3 ? ALONG_ZD : ALONG_Z, times, part->gathered);
+    add_along(b, l->zero >= 2 ? ALONG_ZD : ALONG_Z, times, part->scattered);
 }
 
-static int64_t all_weights(const MicroBatch *p, int64_t layers) {
-    return p->outside.weights + layers * p->layer.weights;
+static int64_t all_weights(const ListTotals *list, int64_t layers) {
+    return list->outside.weights + layers * list->layer.weights;
 }
 
 /* Seconds of `calls` kernels over n elements together: each is a line in its elements. */
@@ -327,10 +333,9 @@ static int64_t elem_bytes_of(const Space *s) {
 static void add_end(const Builder *b) {
     const Layout *l = &b->c->layout;
     Bound *to = b->bound;
-    int64_t weights = all_weights(b->micro, b->layers), of_z = weights / l->size[AXIS_Z];
+    int64_t weights = all_weights(b->list, b->layers), of_z = weights / l->size[AXIS_Z];
     int64_t own = l->zero ? of_z / l->size[AXIS_D] : of_z;
-    double tensors =
-        (double)b->micro->outside.tensors + (double)b->layers * b->micro->layer.tensors;
+    double tensors = (double)b->list->outside.tensors + (double)b->layers * b->list->layer.tensors;
     bool device = kernels_on_device(b->s->shape.kernels);
     uint32_t stored = elem_bytes_of(b->s) == 2 ? WORK_BF16_STORED : 0;
     to->update = calls_seconds(b, WORK_ADAMW, stored, tensors, own);
@@ -339,26 +344,26 @@ static void add_end(const Builder *b) {
     if (b->s->shape.local_steps) return;
     // with ZeRO each of a layer's matrices is sent alone, without it all of a layer together
     double calls = (double)b->layers * (l->zero ? 4 : 1);
-    Line floats = {calls, sizeof(float) * (double)of_z};
+    Traffic floats = {calls, sizeof(float) * (double)of_z};
     if (l->zero < 2) { // the gradients' scatter: the first half of an all_reduce without ZeRO
-        add_traffic(b, ALONG_D, 1, floats);
+        add_along(b, ALONG_D, 1, floats);
         to->sums = floats;
     }
     if (l->zero == 3) return;
     // the second half: a gather of gradients; with ZeRO of new weights as matmuls read them
-    Line read = {calls, l->zero ? (double)(elem_bytes_of(b->s) * of_z) : floats.bytes};
-    add_traffic(b, ALONG_D, 1, read);
+    Traffic gathers = {calls, l->zero ? (double)(elem_bytes_of(b->s) * of_z) : floats.bytes};
+    add_along(b, ALONG_D, 1, gathers);
     if (l->zero == 0)
-        add_line(&to->sums, read.calls, read.bytes);
+        add_traffic(&to->sums, gathers.calls, gathers.bytes);
     else if (!b->serial)
-        to->fresh = read;
+        to->new_weights = gathers;
 }
 
 /* The share of the bytes of forward's collectives under which no kernel can run, as each matmul
  * needs the result of the one before. Whole matmuls: all bytes. Chunks: those of the first chunk to
  * arrive, or of the last to leave. Halves, panels, a ring and fused matmuls: none, as a kernel may
  * run under each of them. */
-static double chain_share(const Space *s, const Choice *c, bool any) {
+static double forward_exposed(const Space *s, const Choice *c, bool any) {
     const Overlap *o = &c->overlap;
     int X = c->layout.size[AXIS_X];
     if (c->layout.stay) return 0;
@@ -368,12 +373,12 @@ static double chain_share(const Space *s, const Choice *c, bool any) {
     return o->chunks ? (double)(rows / o->chunks) / (double)(rows + 1) : 1;
 }
 
-/* Takes the kernel seconds from the cut list, which holds all passes of a micro-batch. */
-static void set_kernels(PartTotals *to, const PartTotals *cut, int passes) {
-    to->kernels = cut->kernels / passes, to->forward = cut->forward / passes;
+/* Takes the kernel seconds from the split list, which holds all passes of a micro-batch. */
+static void set_kernels(PartTotals *to, const PartTotals *split, int passes) {
+    to->kernels = split->kernels / passes, to->forward = split->forward / passes;
 }
 
-void candidate_bound(Bound *to, MicroBatches *all, const Choice *c, bool any) {
+void candidate_bound(Bound *to, ListTable *all, const Choice *c, bool any) {
     const Space *s = all->s;
     const Machine *m = all->m;
     *to = (Bound){.oversubscription = max_f64(m->oversubscription, 1),
@@ -384,31 +389,31 @@ void candidate_bound(Bound *to, MicroBatches *all, const Choice *c, bool any) {
     Choice pass = *c;
     int passes = !any && c->overlap.halves && !c->layout.stay ? 2 : 1;
     pass.micro /= passes;
-    const MicroBatch *micro = micro_batch_of(all, &pass);
-    PartTotals outside = micro->outside.total, layer = micro->layer.total;
+    const ListTotals *list = totals_of(all, &pass);
+    PartTotals outside = list->outside.total, layer = list->layer.total;
     if (!any && (c->layout.stay || c->overlap.chunks || c->overlap.ring)) {
-        const MicroBatch *cut = cut_list_of(all, c);
-        micro = micro_batch_of(all, &pass); // cut_list_of may have moved the table
-        set_kernels(&outside, &cut->outside.total, passes);
-        set_kernels(&layer, &cut->layer.total, passes);
+        const ListTotals *split = split_list_of(all, c);
+        list = totals_of(all, &pass); // split_list_of may have moved the table
+        set_kernels(&outside, &split->outside.total, passes);
+        set_kernels(&layer, &split->layer.total, passes);
     }
     Builder b = {.s = s,
                  .m = m,
                  .c = c,
-                 .micro = micro,
+                 .list = list,
                  .bound = to,
                  .layers = s->shape.model.config.layers,
                  .lists = (double)(passes * price_micro_batches(&shape, &c->layout)),
                  .passes = passes};
     b.serial = !any && overlap_equal(&c->overlap, &(Overlap){0});
-    b.exposed_share = chain_share(s, c, any);
+    b.exposed_share = forward_exposed(s, c, any);
     // With recompute two layers are not counted as exposed. The last layer's and the head's
     // collectives may run under the last layer's second forward pass. The first layer may send less
     // than the second, and the difference is in `outside`.
     bool again = c->recompute != RECOMPUTE_NONE;
-    double chained = again ? max_f64(0, (double)b.layers - 2) : (double)b.layers;
+    double forwards = again ? max_f64(0, (double)b.layers - 2) : (double)b.layers;
     add_part(&b, &outside, b.lists, again ? 0 : b.lists);
-    add_part(&b, &layer, b.lists * (double)b.layers, b.lists * chained);
+    add_part(&b, &layer, b.lists * (double)b.layers, b.lists * forwards);
     // all kernels but the backward of the last micro-batch
     double once = outside.kernels + (double)b.layers * layer.kernels;
     to->before_sums =
@@ -418,13 +423,13 @@ void candidate_bound(Bound *to, MicroBatches *all, const Choice *c, bool any) {
 
 /* ---- seconds in an order of the axes ---- */
 
-static double seconds_on(CostLine l, const Line *t) {
+static double seconds_on(CostLine l, const Traffic *t) {
     return t->calls * l.start + t->bytes * l.rate;
 }
 
 /* Seconds of exposed collectives. Those along x and y follow each other, each with its latency;
  * those along z and d may be in flight together, so only the time of the links counts. */
-static double traffic_in(const Line t[N_ALONG], const AlongLine along[N_ALONG]) {
+static double traffic_in(const Traffic t[N_ALONG], const AlongCost along[N_ALONG]) {
     double s = 0;
     for (int i = 0; i < N_ALONG; i++) {
         bool alone = i != ALONG_Z && i != ALONG_D && i != ALONG_ZD;
@@ -434,7 +439,7 @@ static double traffic_in(const Line t[N_ALONG], const AlongLine along[N_ALONG]) 
 }
 
 /* Seconds for which the links of the busiest level are busy, with the bytes of all replicas. */
-static double busiest_of(const Line t[N_ALONG], const AlongLine along[N_ALONG]) {
+static double busiest_of(const Traffic t[N_ALONG], const AlongCost along[N_ALONG]) {
     double links[N_ALONG] = {0}, most = 0; // [level]
     for (int i = 0; i < N_ALONG; i++) {
         double *link = &links[along[i].level];
@@ -454,16 +459,16 @@ static double busiest_of(const Line t[N_ALONG], const AlongLine along[N_ALONG]) 
  *
  * Ranks that share cores: price_oversubscribed (price.c). */
 double bound_in(const Bound *b, const Orders *o, int order) {
-    const AlongLine *along = o->along[order];
+    const AlongCost *along = o->along[order];
     double k = b->oversubscription, hidden = 1 - 1 / b->slowdown;
     CostLine d = along[ALONG_D].wire;
     double sums = seconds_on(d, &b->sums), exposed = traffic_in(b->exposed, along);
     double busiest = busiest_of(b->all, along);
-    double fresh = seconds_on(d, &b->fresh), more = max_f64(0, fresh - b->update); // beyond AdamW
-    double waits = b->compute + exposed + more;
-    double step = b->before_sums + sums + b->squares + b->update + more;
+    double gathers = seconds_on(d, &b->new_weights), beyond = max_f64(0, gathers - b->update);
+    double waits = b->compute + exposed + beyond;
+    double step = b->before_sums + sums + b->squares + b->update + beyond;
     step = max_f64(max_f64(step, busiest), waits);
-    step = max_f64(step, waits + hidden * (busiest - exposed - fresh));
+    step = max_f64(step, waits + hidden * (busiest - exposed - gathers));
     if (k == 1) return step + (b->slowest - 1) * b->compute;
     // S is C seconds of kernels and E = S - C exposed. With cores shared by k ranks a step takes
     // 4k/(5k - 1) S at least, which is its time for C = 2k/(5k - 1) S.
@@ -492,20 +497,20 @@ static int64_t states_of(const Space *s, const Layout *l, int64_t weights) {
  * into its own, and has freed their activations. */
 enum { HALVES_APART = 3 };
 
-int64_t candidate_memory(MicroBatches *all, const Choice *c, bool any) {
+int64_t candidate_memory(ListTable *all, const Choice *c, bool any) {
     const Space *s = all->s;
-    const MicroBatch *p = micro_batch_of(all, c);
+    const ListTotals *list = totals_of(all, c);
     int64_t layers = s->shape.model.config.layers;
     bool halves = any && s->free_overlap ? c->micro % 2 == 0 : c->overlap.halves;
     int64_t kept = halves ? layers - HALVES_APART : layers;
-    return states_of(s, &c->layout, all_weights(p, layers)) +
-           (kept > 0 ? kept * (int64_t)p->layer.total.kept : 0);
+    return states_of(s, &c->layout, all_weights(list, layers)) +
+           (kept > 0 ? kept * (int64_t)list->layer.total.kept : 0);
 }
 
-int64_t candidate_layer_memory(MicroBatches *all, const Choice *c) {
-    const MicroBatch *p = micro_batch_of(all, c);
+int64_t candidate_layer_memory(ListTable *all, const Choice *c) {
+    const ListTotals *list = totals_of(all, c);
     int64_t layers = all->s->shape.model.config.layers,
             kept = c->overlap.halves ? layers - 2 * HALVES_APART : layers;
-    return states_of(all->s, &c->layout, p->layer.weights) +
-           (kept > 0 ? (int64_t)p->layer.total.kept * kept / layers : 0);
+    return states_of(all->s, &c->layout, list->layer.weights) +
+           (kept > 0 ? (int64_t)list->layer.total.kept * kept / layers : 0);
 }

@@ -73,22 +73,22 @@ static CostLine wire_line(const Machine *m, const CollGroup *g, int along, bool 
     return lesser(line, least_line(&low, g, along, load));
 }
 
-static AlongLine line_along(const Machine *m, const CollGroup *g, int along) {
+static AlongCost cost_along(const Machine *m, const CollGroup *g, int along) {
     CostLine load = least_line(m, g, along, true),
              one = g->replicas.n ? least_line(m, g, along, false) : load;
-    return (AlongLine){.whole = one,
+    return (AlongCost){.whole = one,
                        .wire = wire_line(m, g, along, false, one),
                        .load = wire_line(m, g, along, true, load),
                        .level = (uint8_t)machine_level(m, g)};
 }
 
 /* Fills the lines of collectives along some axes in each order. */
-static void lines_along(Orders *o, const Machine *m, const Mesh *mesh, Axes axes, int along) {
+static void costs_along(Orders *o, const Machine *m, const Mesh *mesh, Axes axes, int along) {
     Axes d = mesh_real(&mesh[0], axes_of("d"));
     for (int k = 0; k < o->n; k++) {
         CollGroup g = {.place = placement_of(&mesh[k], axes), .size = mesh_blocks(&mesh[k], axes)};
         if (!axes_has(axes, AXIS_D)) g.replicas = placement_of(&mesh[k], d);
-        o->along[k][along] = line_along(m, &g, along);
+        o->along[k][along] = cost_along(m, &g, along);
     }
 }
 
@@ -111,7 +111,7 @@ Orders orders_of(const Space *s, const Machine *m, const int size[N_AXES]) {
     for (int k = 0; k < o.n; k++) mesh[k] = mesh_make(&o.layout[k].factors, 0);
     for (int i = 0; i < N_ALONG; i++) {
         Axes real = mesh_real(&mesh[0], axes_of(along[i]));
-        if (real.n > 0) lines_along(&o, m, mesh, real, i);
+        if (real.n > 0) costs_along(&o, m, mesh, real, i);
     }
     mem_free(mesh);
     return o;

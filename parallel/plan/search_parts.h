@@ -42,17 +42,17 @@ enum { ALONG_X, ALONG_Y, ALONG_Z, ALONG_D, ALONG_ZD, STREAM_X, STREAM_Y, N_ALONG
 /* Lower bounds of the seconds of a collective as lines in the bytes of the whole tensor. An
  * all_reduce counts as two collectives, a scatter and a gather. Which seconds each line bounds:
  * OpCost (parallel/step/schedule.h). */
-typedef struct AlongLine {
+typedef struct AlongCost {
     CostLine whole; // OpCost.seconds
     CostLine wire;  // OpCost.wire: the links are busy
     CostLine load;  // OpCost.load: the links are busy with all replicas along d
     uint8_t level;  // of the cluster, whose links the collective takes
-} AlongLine;
+} AlongCost;
 typedef struct Orders {
     int size[N_AXES];
     int n;
     Layout *layout;              // [n] as orders_list makes them
-    AlongLine (*along)[N_ALONG]; // [n]
+    AlongCost (*along)[N_ALONG]; // [n]
 } Orders;
 /* Local. Layouts without flags in all orders of axes of these sizes, tiled by the levels' units; or
  * s->only alone. Returns a new array (mem_free) of *n layouts. */
@@ -63,25 +63,23 @@ void orders_free(Orders *o);
 
 /* ---- a lower bound of a candidate's prices (search_bound.c), from the list of a micro-batch
  *
- *   list of two layers, before chunks, panels, halves -> seconds of its kernels, bytes along each
- *   axis -> with those of the end of a step, and what a byte costs in each order of the axes: Bound
  *
  * Each further layer adds what the second layer adds. One list serves all candidates that differ
  * only in d, z or overlap. */
 
 /* Collectives along an axis: their number, and the bytes of their whole tensors. An all_reduce
  * counts as two. */
-typedef struct Line {
+typedef struct Traffic {
     double calls, bytes;
-} Line;
+} Traffic;
 
 /* Totals over the operations of one layer, or over all operations outside of layers. */
 typedef struct PartTotals {
-    double kernels, forward;  // seconds of all kernels; of those of the forward pass
-    double kept;              // bytes of activations kept from forward to backward
-    Line sent[N_ALONG];       // collectives of activations, or of panels
-    Line chain[N_ALONG];      // the part of `sent` in forward: each waits for the one before
-    Line gathered, scattered; // along z: gathers of weights; scatters of their gradients
+    double kernels, forward;       // seconds of all kernels; of those of the forward pass
+    double kept;                   // bytes of activations kept from forward to backward
+    Traffic sent[N_ALONG];         // collectives of activations, or of panels
+    Traffic sent_forward[N_ALONG]; // the part of `sent` in forward: each waits for the one before
+    Traffic gathered, scattered;   // along z: gathers of weights; scatters of their gradients
 } PartTotals;
 typedef struct Part {
     PartTotals total;
@@ -90,48 +88,48 @@ typedef struct Part {
 } Part;
 
 /* Figures of one list. Candidates with the same sizes of x and y, flags, micro-batch and recompute
- * share them. An entry with `cut` has only kernels, those of the chunks or panels of a schedule. */
-typedef struct MicroBatchKey {
+ * share them. An entry with a schedule has only kernels, those of its chunks or panels. */
+typedef struct ListKey {
     int32_t micro, X, Y; // micro: sequences; 0: the entry is free
     uint8_t flags, recompute;
-    uint16_t cut; // the schedule as a number, at least 1; 0: matmuls are whole
-} MicroBatchKey;
-typedef struct MicroBatch {
-    MicroBatchKey key;
+    uint16_t schedule; // as a number, at least 1; 0: matmuls are whole
+} ListKey;
+typedef struct ListTotals {
+    ListKey key;
     // L layers take outside + L layer: `layer` is the second layer of the list, `outside` what is
     // in no layer, and what the first layer has more than the second
     Part outside, layer;
-} MicroBatch;
+} ListTotals;
 /* Hash table of the lists that were read, for one space and machine (of any memory). */
-typedef struct MicroBatches {
+typedef struct ListTable {
     const Space *s;
     const Machine *m;
-    MicroBatch *at;
+    ListTotals *at;
     int n, room;
-} MicroBatches;
+} ListTable;
 /* Local. The best choice of a named scheme that fits; if none fits, the best of those that do not.
- * read: lists that this search shares with others; NULL: it reads its own. False: p ranks do not
- * allow the scheme. */
-bool search_scheme(const Space *s, const Machine *m, const NamedScheme *f, MicroBatches *read,
+ * totals: shared with other searches of the space and machine, or NULL. False: p ranks do not allow
+ * the scheme. */
+bool search_scheme(const Space *s, const Machine *m, const NamedScheme *f, ListTable *totals,
                    Choice *out);
 /* Figures of a candidate, none above what its step has, from which bound_in makes seconds. */
 typedef struct Bound {
-    double compute;         // seconds of all kernels of a step
-    double before_sums;     // of compute: kernels before gradients can be summed over d
-    double squares, update; // of compute: the gradients' norm, after these sums; AdamW after it
-    Line all[N_ALONG];      // all collectives
-    Line exposed[N_ALONG];  // the part of `all` under which no kernel can run
-    Line sums, fresh; // along d: sums of gradients; gathers of the weights that AdamW has changed
+    double compute;            // seconds of all kernels of a step
+    double before_sums;        // of compute: kernels before gradients can be summed over d
+    double squares, update;    // of compute: the gradients' norm, after these sums; AdamW after it
+    Traffic all[N_ALONG];      // all collectives
+    Traffic exposed[N_ALONG];  // the part of `all` under which no kernel can run
+    Traffic sums, new_weights; // along d: sums of gradients; gathers of weights after AdamW
     double oversubscription, slowest; // Machine's
     double slowdown;                  // Machine's, if the same beside all collectives; else 1
 } Bound;
 /* Local. any: a bound for every schedule of the choice's other parts; else for its own schedule. */
-void candidate_bound(Bound *b, MicroBatches *all, const Choice *c, bool any);
+void candidate_bound(Bound *b, ListTable *all, const Choice *c, bool any);
 /* Local. A lower bound of the bytes of the candidate's arenas. any: as in candidate_bound. */
-int64_t candidate_memory(MicroBatches *all, const Choice *c, bool any);
+int64_t candidate_memory(ListTable *all, const Choice *c, bool any);
 /* Local, pure. A lower bound of the bytes of one layer of a model of more than two layers, for
  * PriceShape.layer_bytes. */
-int64_t candidate_layer_memory(MicroBatches *all, const Choice *c);
+int64_t candidate_layer_memory(ListTable *all, const Choice *c);
 /* Local, pure. Seconds: no price of the candidate is below, in this order of the axes, or in any
  * order. */
 double bound_in(const Bound *b, const Orders *o, int order);

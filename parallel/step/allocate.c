@@ -139,7 +139,7 @@ static void find_lives(Life *l) {
         const Op *op = &p->op[i];
         int at = l->kernel[i] = op->fused ? l->kernel[i - 1] : i;
         if (op->kind != OP_WAIT) make(l, op->out, at);
-        if (op->also >= 0) make(l, op->also, at);
+        if (op->out2 >= 0) make(l, op->out2, at);
         for (int k = 0; k < op->n_in; k++) {
             int t = op->in[k];
             if (l->read[t] < at) l->read[t] = at;

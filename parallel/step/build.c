@@ -101,9 +101,9 @@ static int weight(Builder *b, LinearKind kind, int stored, const char *what) {
 static int linear(Builder *b, LinearKind kind, const char *y_name, int x) {
     Program *p = &b->p;
     const LinearDist *d = &b->linear[kind];
-    const char *name = linear_names[kind], *y_of = linear_what(kind, WHAT_Y);
-    x = program_redistribute(p, x, &d->x, linear_what(kind, WHAT_X));
-    int w = weight(b, kind, -1, linear_what(kind, WHAT_W));
+    const char *name = linear_names[kind], *y_of = linear_what(kind, TENSOR_Y);
+    x = program_redistribute(p, x, &d->x, linear_what(kind, TENSOR_X));
+    int w = weight(b, kind, -1, linear_what(kind, TENSOR_W));
     int y = program_matmul(p, OP_MATMUL, y_name, x, w);
     p->tensor[y].what = y_of;
     y = program_redistribute(p, y, &d->y_stored, y_of);
@@ -172,7 +172,7 @@ static int attention(Builder *b, int qkv) {
     Dist logs = dist_make("lse", "T", d->x_stored.shard[0], "H", d->x_stored.shard[1]);
     int lse = program_tensor(p, logs, (int64_t[]){b->T, heads}, COLL_F32);
     EMIT(p, OP_ATTENTION, att, qkv);
-    p->op[p->n_ops - 1].also = lse;
+    p->op[p->n_ops - 1].out2 = lse;
     return att;
 }
 
@@ -235,13 +235,13 @@ static int losses(Builder *b, int logits) {
     whole.shard[0] = axes_none();
     int own = program_tensor(p, part, size, COLL_F32);
     int exps = EMIT(p, OP_LOSS_STATISTICS, like(b, logits, "exps"), logits);
-    p->op[p->n_ops - 1].also = own;
+    p->op[p->n_ops - 1].out2 = own;
     int all = program_redistribute(p, own, &whole, "statistics of loss");
     Dist losses = dist_make("losses", "T", l.dist.shard[0], NULL, axes_none()), logs = losses;
     dist_name(logs.name, "log_sum");
     size[0] = b->T, size[1] = 1;
     int out = EMIT(p, OP_LOSS, program_tensor(p, losses, size, COLL_F32), exps, own, all);
-    p->op[p->n_ops - 1].also = program_tensor(p, logs, size, COLL_F32);
+    p->op[p->n_ops - 1].out2 = program_tensor(p, logs, size, COLL_F32);
     return out;
 }
 
@@ -250,12 +250,12 @@ static int losses(Builder *b, int logits) {
 static int head(Builder *b, int h) {
     Program *p = &b->p;
     const LinearDist *d = &b->linear[LINEAR_HEAD];
-    h = program_redistribute(p, h, &d->x, linear_what(LINEAR_HEAD, WHAT_X));
+    h = program_redistribute(p, h, &d->x, linear_what(LINEAR_HEAD, TENSOR_X));
     if (p->shape->output == OUTPUT_NEXT) // the last token alone; padding may follow it
         h = program_rows(p, h, p->shape->S - 1, 1, 0);
-    int w = weight(b, LINEAR_HEAD, b->c->tied ? b->wte : -1, linear_what(LINEAR_HEAD, WHAT_W));
+    int w = weight(b, LINEAR_HEAD, b->c->tied ? b->wte : -1, linear_what(LINEAR_HEAD, TENSOR_W));
     int logits = program_matmul(p, OP_MATMUL_BT, "logits", h, w); // [T/d.z, V/x.y]
-    p->tensor[logits].what = linear_what(LINEAR_HEAD, WHAT_Y);
+    p->tensor[logits].what = linear_what(LINEAR_HEAD, TENSOR_Y);
     if (p->shape->output == OUTPUT_LOSSES) return losses(b, logits);
     Dist whole = p->tensor[logits].dist;
     whole.shard[1] = axes_none();

@@ -306,7 +306,7 @@ static void find_causes(const Check *c, Suspect *s) {
     for (int i = p->n_ops - 1; i >= 0; i--) {
         const Op *op = &p->op[i];
         bool gradient = s->gradient >= 0 && has_gradient(p, op->out, s->gradient);
-        bool made = open[outermost(p, op->out)] || (op->also >= 0 && open[op->also]);
+        bool made = open[outermost(p, op->out)] || (op->out2 >= 0 && open[op->out2]);
         if (op->kind == OP_WAIT || !(op == s->op || gradient || (made && !c->agreed[op->out])))
             continue;
         if (op_info(op->kind)->collective)

@@ -68,15 +68,15 @@ static void add_gradient(Program *p, int *grads, int t, int g) {
 /* y = x w gives dx = dy w' and dw = x' dy; y = x w' gives dx = dy w and dw = dy' x. */
 void matmul_rule(Program *p, const Op *op, int g, int *grads) {
     bool plain = op->kind == OP_MATMUL; // y = x w
-    What y;
+    LinearTensor y;
     LinearKind layer = linear_named(p->tensor[op->out].what, &y);
-    g = gradient_as(p, g, op->out, linear_what(layer, WHAT_DY)); // gathered as y was scattered
+    g = gradient_as(p, g, op->out, linear_what(layer, TENSOR_DY)); // gathered as y was scattered
     Dist dx = gradient_type(p, op->in[0]), dw = gradient_type(p, op->in[1]);
     int x = program_matmul(p, plain ? OP_MATMUL_BT : OP_MATMUL, dx.name, g, op->in[1]);
-    p->tensor[x].what = linear_what(layer, WHAT_DX);
+    p->tensor[x].what = linear_what(layer, TENSOR_DX);
     p->tensor[x].size[1] = p->tensor[op->in[0]].size[1]; // K with the padding of x, not of w
     int w = program_matmul(p, OP_MATMUL_AT, dw.name, plain ? op->in[0] : g, plain ? g : op->in[0]);
-    p->tensor[w].what = linear_what(layer, WHAT_DW);
+    p->tensor[w].what = linear_what(layer, TENSOR_DW);
     p->tensor[w].size[0] = p->tensor[op->in[1]].size[0];
     add_gradient(p, grads, op->in[0], x);
     add_gradient(p, grads, op->in[1], w);
@@ -115,10 +115,10 @@ void unary_rule(Program *p, const Op *op, int g, int *grads) {
                                              [OP_ACT] = OP_ACT_BACKWARD,
                                              [OP_SWIGLU] = OP_SWIGLU_BACKWARD};
     assert(kinds[op->kind]);
-    int x = op->in[0], y = op->also >= 0 ? op->out : -1;
+    int x = op->in[0], y = op->out2 >= 0 ? op->out : -1;
     g = gradient_as(p, g, op->out, NULL);
     int dx = gradient_like(p, x);
-    EMIT(p, kinds[op->kind], dx, g, op->kind == OP_ROPE ? -1 : x, y, op->also);
+    EMIT(p, kinds[op->kind], dx, g, op->kind == OP_ROPE ? -1 : x, y, op->out2);
     add_gradient(p, grads, x, dx);
 }
 
@@ -183,7 +183,7 @@ void loss_rule(Program *p, const Op *op, int g, int *grads) {
     (void)g; // a constant, the `scale` of model_step: the kernel multiplies by it
     int dlogits = gradient_like(p, op->in[0]);
     dist_name(p->tensor[dlogits].dist.name, "dlogits");
-    EMIT(p, OP_LOSS_BACKWARD, dlogits, op->in[0], op->in[1], op->also);
+    EMIT(p, OP_LOSS_BACKWARD, dlogits, op->in[0], op->in[1], op->out2);
     add_gradient(p, grads, op->in[0], dlogits);
 }
 

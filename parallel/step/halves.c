@@ -97,7 +97,7 @@ static void emit_second(Halves *h, int i, int end) {
         int t = h->now[two.in[k]];
         two.in[k] = is_shared(h, t) ? t : second_of(h, t);
     }
-    if (two.also >= 0) two.also = second_of(h, two.also);
+    if (two.out2 >= 0) two.out2 = second_of(h, two.out2);
     if (step_tensor_tokens(&h->p->tensor[two.out]) >= 0 || read_in(h, two.out, i + 1, end))
         two.out = second_of(h, two.out);
     else

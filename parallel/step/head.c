@@ -83,7 +83,7 @@ static void emit_chunk(Chunk *c, const Op *old, int n) {
             continue;
         }
         op.out = chunk_of(c, op.out);
-        if (op.also >= 0) op.also = chunk_of(c, op.also);
+        if (op.out2 >= 0) op.out2 = chunk_of(c, op.out2);
         if (i == 0) op.in[op.n_in++] = c->ended;
         program_append(p, &op);
     }

@@ -38,7 +38,7 @@ static Listing listing_make(const Listed *of) {
     for (int i = 0; i < p->n_ops; i++) {
         if (p->op[i].kind == OP_WAIT) continue;
         l.maker[p->op[i].out] = i;
-        if (p->op[i].also >= 0) l.maker[p->op[i].also] = i;
+        if (p->op[i].out2 >= 0) l.maker[p->op[i].out2] = i;
         if (p->tensor[p->op[i].out].parent >= 0) l.maker[p->tensor[p->op[i].out].parent] = i;
         l.line[i] = l.n, l.at[l.n++] = i;
     }
@@ -82,7 +82,7 @@ static const char *operand(const Listing *l, int t, char text[OPERAND_TEXT]) {
     bool part = l->maker[t] < 0 && x->parent >= 0;
     int maker = part ? l->maker[x->parent] : l->maker[t];
     if (part) place(x, at);
-    if (maker >= 0 && l->p->op[maker].also == t) strcpy(at, "'");
+    if (maker >= 0 && l->p->op[maker].out2 == t) strcpy(at, "'");
     if (maker < 0)
         snprintf(text, OPERAND_TEXT, "%.*s%s", letters, x->dist.name, at);
     else if (l->left_out && l->left_out[maker])

@@ -57,7 +57,7 @@ typedef enum {
     OP_ALL_REDUCE,
     OP_BROADCAST, // from rank Op.root                                 in: that rank's block
     OP_REDUCE,    // to rank Op.root
-    OP_SHIFT,     // of a ring: sends to the rank Op.dim behind, receives from the one Op.dim before
+    OP_SHIFT,     // of a ring: sends to the rank Op.distance behind, receives from the one before
     // waits for the end of a collective (Program.ordered)             in: its result, its operand
     OP_WAIT,
     N_OP_KINDS

@@ -81,7 +81,7 @@ int program_emit(Program *p, OpKind kind, int out, const int *in, int n_in) {
                .phase = p->phase,
                .layer = p->layer,
                .out = out,
-               .also = -1,
+               .out2 = -1,
                .dim = -1,
                .root = -1};
     for (int i = 0; i < n_in; i++)
@@ -105,7 +105,7 @@ Uses program_uses(const Program *p) {
     for (int i = p->n_ops; i-- > 0;) {
         const Op *op = &p->op[i];
         u.maker[op->out] = i;
-        if (op->also >= 0) u.maker[op->also] = i;
+        if (op->out2 >= 0) u.maker[op->out2] = i;
         for (int k = 0; k < op->n_in; k++) u.reader[op->in[k]] = i, u.readers[op->in[k]]++;
     }
     return u;
@@ -145,26 +145,26 @@ int op_operands(const Op *op) {
 
 #define WHATS(kind)                                                                                \
     { "x of " kind, "y of " kind, "dy of " kind, "dx of " kind, "w of " kind, "dw of " kind }
-static const char *const linear_whats[N_LINEARS][N_WHATS] = {
+static const char *const linear_whats[N_LINEARS][N_LINEAR_TENSORS] = {
     WHATS("qkv"), WHATS("attn_out"), WHATS("up"), WHATS("down"), WHATS("head")};
 
-const char *linear_what(LinearKind kind, What what) {
-    return linear_whats[kind][what];
+const char *linear_what(LinearKind kind, LinearTensor which) {
+    return linear_whats[kind][which];
 }
 
-bool linear_find(const char *label, LinearKind *kind, What *what) {
+bool linear_find(const char *label, LinearKind *kind, LinearTensor *which) {
     for (int k = 0; k < N_LINEARS; k++)
-        for (int i = 0; i < N_WHATS; i++)
+        for (int i = 0; i < N_LINEAR_TENSORS; i++)
             if (strcmp(linear_whats[k][i], label) == 0) {
-                *kind = (LinearKind)k, *what = (What)i;
+                *kind = (LinearKind)k, *which = (LinearTensor)i;
                 return true;
             }
     return false;
 }
 
-LinearKind linear_named(const char *label, What *what) {
+LinearKind linear_named(const char *label, LinearTensor *which) {
     LinearKind kind;
-    if (!linear_find(label, &kind, what)) die("\"%s\" is no label of a linear layer", label);
+    if (!linear_find(label, &kind, which)) die("\"%s\" is no label of a linear layer", label);
     return kind;
 }
 

@@ -57,7 +57,15 @@ enum { OP_INPUTS = 6 };
 enum { NO_FLAT_PARTS = N_AXES };
 
 /* The tensors of a linear layer that collectives redistribute. */
-typedef enum { WHAT_X, WHAT_Y, WHAT_DY, WHAT_DX, WHAT_W, WHAT_DW, N_WHATS } What;
+typedef enum {
+    TENSOR_X,
+    TENSOR_Y,
+    TENSOR_DY,
+    TENSOR_DX,
+    TENSOR_W,
+    TENSOR_DW,
+    N_LINEAR_TENSORS
+} LinearTensor;
 
 /* A value of the step. One operation makes it, once; only gradients of parameters
  * (STORAGE_GRADIENT) accumulate over micro-batches. A tensor may be rows or columns of another one,
@@ -112,11 +120,12 @@ typedef struct Op {
     Phase phase;
     int layer;               // -1: of no layer
     int in[OP_INPUTS], n_in; // tensors
-    int out, also;           // tensors; also -1: one result
+    int out, out2;           // results; out2 -1: one result
     Axes axes;               // of a collective
-    // of a gather or scatter: the dimension that it gathers or scatters, 0 rows, 1 columns; of a
-    // shift: the distance in ranks; -1 of all others
+    // of a gather or scatter: the dimension that it gathers or scatters, 0 rows, 1 columns; -1 of
+    // all others
     int dim;
+    int distance; // of a shift, in ranks
     // rank along the axes that sends a broadcast or gets the result of a reduce. A copy behind the
     // reduce runs on this rank alone. -1: none
     int root;
@@ -217,9 +226,9 @@ int program_redistribute(Program *p, int t, const Dist *to, const char *what);
 /* Local, pure. The label of a collective of a linear layer, a constant: "x of qkv". linear_find:
  * the layer and the tensor of a label; false: it is not of a linear layer. linear_named dies
  * then. */
-const char *linear_what(LinearKind kind, What what);
-bool linear_find(const char *label, LinearKind *kind, What *what);
-LinearKind linear_named(const char *label, What *what);
+const char *linear_what(LinearKind kind, LinearTensor which);
+bool linear_find(const char *label, LinearKind *kind, LinearTensor *which);
+LinearKind linear_named(const char *label, LinearTensor *which);
 /* Local. Appends a matmul a b, a b' or a' b (kind) and returns its result. The type of the result
  * follows from those of the operands (dist_matmul): contracting K sharded over x in both leaves a
  * sum pending along x. Dies with the reason when the operands' types cannot be multiplied. */

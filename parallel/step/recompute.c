@@ -67,7 +67,7 @@ static int available(Recomputer *s, int t) {
     Op op = s->old[i];
     for (int k = 0; k < op.n_in; k++) op.in[k] = available(s, op.in[k]);
     op.out = s->clone[op.out] = program_tensor_copy(s->p, op.out);
-    if (op.also >= 0) op.also = s->clone[op.also] = program_tensor_copy(s->p, op.also);
+    if (op.out2 >= 0) op.out2 = s->clone[op.out2] = program_tensor_copy(s->p, op.out2);
     op.phase = PHASE_RECOMPUTE;
     program_append(s->p, &op);
     return s->clone[t];

@@ -20,7 +20,7 @@ static void start_as(const Call *c, bool by_blocks) {
     const StepTensor *t = tensor(c, block);
     // rows from block to block; 0: adjacent
     int64_t every = tensor(c, block == src ? dst : src)->every;
-    bool shift = op->kind == OP_SHIFT, flat = shift || op->dim != 1;
+    bool flat = op->dim != 1;
     // a stored gradient's padding is zero already; that of a temporary is not
     bool clears = tensor(c, src)->storage != STORAGE_GRADIENT;
     if (t->n_block != NO_FLAT_PARTS && op->kind == OP_REDUCE_SCATTER && clears) // of flat parts
@@ -37,9 +37,9 @@ static void start_as(const Call *c, bool by_blocks) {
                                .dim = flat ? 0 : 1,
                                .rows = flat ? 1 : rows(c, block),
                                .cols = flat ? step_tensor_elements(c->p, t) : cols(c, block),
-                               .root = shift          ? op->dim
-                                       : op->root < 0 ? 0
-                                                      : op->root,
+                               .root = op->kind == OP_SHIFT ? op->distance
+                                       : op->root < 0       ? 0
+                                                            : op->root,
                                .stride = flat && op->dim == 0 ? every * cols(c, block) : 0,
                                .src = from,
                                .dst = op->kind == OP_REDUCE && !is_root(c) ? NULL : at(c, dst),
@@ -138,7 +138,7 @@ static bool not_in_memory(const Call *c, int i, int t) {
 static void look(const Call *c) {
     const StepHook *hook = c->m->hook;
     for (int i = 0; i < c->n; i++) {
-        const int results[] = {c->op[i].out, c->op[i].also};
+        const int results[] = {c->op[i].out, c->op[i].out2};
         for (int k = 0; k < 2; k++) {
             int t = results[k];
             if (t < 0 || not_in_memory(c, i, t)) continue;

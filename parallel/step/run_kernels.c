@@ -53,12 +53,12 @@ static int start_sum(const Call *c, int result) {
 
 /* Panels of the contracted dimension of a matmul. On every mesh a panel lies on one rank: partial
  * sums of panels are floats, sums over panels are integers. */
-static MatmulExact panels_of(const Model *m, LinearKind kind, What what) {
+static MatmulExact panels_of(const Model *m, LinearKind kind, LinearTensor which) {
     const Config *c = &m->shape.config;
     int64_t S = m->tk.S, D = m->w.D, n = c->channels;
-    bool heads = what == WHAT_Y ? kind == LINEAR_ATTN_OUT : kind == LINEAR_QKV;
-    bool hidden = what == WHAT_Y ? kind == LINEAR_DOWN : kind == LINEAR_UP;
-    if (what == WHAT_DW) return (MatmulExact){.k_panel = min_i64(S, 64), .k_unit = S}; // tokens
+    bool heads = which == TENSOR_Y ? kind == LINEAR_ATTN_OUT : kind == LINEAR_QKV;
+    bool hidden = which == TENSOR_Y ? kind == LINEAR_DOWN : kind == LINEAR_UP;
+    if (which == TENSOR_DW) return (MatmulExact){.k_panel = min_i64(S, 64), .k_unit = S}; // tokens
     if (heads) return (MatmulExact){.k_panel = min_i64(D, 64), .k_unit = D};
     if (kind == LINEAR_HEAD) n = c->vocab; // of dx: the head's y, logits, stays float
     if (hidden) n = c->ffn;
@@ -66,20 +66,20 @@ static MatmulExact panels_of(const Model *m, LinearKind kind, What what) {
 }
 
 /* Exponent e of the sum: its integers count units of 2^-e. */
-static int exponent_of(const Model *m, What what) {
-    return what == WHAT_Y    ? EXACT_ACTIVATIONS
-           : what == WHAT_DX ? exact_gradients((double)m->scale)
-                             : EXACT_WEIGHTS;
+static int exponent_of(const Model *m, LinearTensor which) {
+    return which == TENSOR_Y    ? EXACT_ACTIVATIONS
+           : which == TENSOR_DX ? exact_gradients((double)m->scale)
+                                : EXACT_WEIGHTS;
 }
 
 /* A matmul of `stripes` times p.M rows, added to a sum of integers. overwrite: it is the first term
  * of the sum. */
 static void exact_matmul(const Call *c, Matmul p, int out, int64_t stripes, bool overwrite) {
-    What what = WHAT_DW;
+    LinearTensor which = TENSOR_DW;
     LinearKind kind = LINEAR_HEAD; // not read for wgrad, whose panels are of tokens
-    if (c->op->kind != OP_MATMUL_AT) kind = linear_named(tensor(c, out)->what, &what);
-    MatmulExact x = panels_of(c->m, kind, what);
-    x.exponent = exponent_of(c->m, what), x.overwrite = overwrite;
+    if (c->op->kind != OP_MATMUL_AT) kind = linear_named(tensor(c, out)->what, &which);
+    MatmulExact x = panels_of(c->m, kind, which);
+    x.exponent = exponent_of(c->m, which), x.overwrite = overwrite;
     for (int64_t i = 0, every = tensor(c, out)->every; i < stripes; i++) {
         x.y_64 = (int64_t *)at(c, out) + i * every * p.ldy;
         c->k->matmul_exact(c->team, &p, &x);
@@ -90,13 +90,13 @@ static void exact_matmul(const Call *c, Matmul p, int out, int64_t stripes, bool
 void run_round(const Call *c) {
     int sum = c->op->in[0], out = c->op->out;
     int64_t n = step_tensor_elements(c->p, tensor(c, out));
-    What what = WHAT_DW;
+    LinearTensor which = TENSOR_DW;
     if (tensor(c, out)->dtype == COLL_F64) {
         *(double *)result(c) = c->k->exact_wide_to_double(operand(c, 0));
         return;
     }
-    if (tensor(c, out)->storage != STORAGE_GRADIENT) linear_named(tensor(c, sum)->what, &what);
-    c->k->exact_to_float(c->team, result(c), operand(c, 0), n, exponent_of(c->m, what));
+    if (tensor(c, out)->storage != STORAGE_GRADIENT) linear_named(tensor(c, sum)->what, &which);
+    c->k->exact_to_float(c->team, result(c), operand(c, 0), n, exponent_of(c->m, which));
 }
 
 /* ---- matmuls ---- */
@@ -349,9 +349,9 @@ static void clear_rows(const Call *c, int t) {
 }
 void run_attention(const Call *c) {
     Attention a = attention_of(c);
-    c->k->attention_forward(c->team, &a, result(c), at(c, c->op->also), operand(c, 0));
+    c->k->attention_forward(c->team, &a, result(c), at(c, c->op->out2), operand(c, 0));
     clear_rows(c, c->op->out);
-    clear_rows(c, c->op->also);
+    clear_rows(c, c->op->out2);
 }
 void run_attention_backward(const Call *c) {
     Attention a = attention_of(c);
@@ -496,11 +496,11 @@ void run_loss_statistics(const Call *c) {
         return;
     }
     in_place(c, out, logits);
-    c->k->classifier_statistics(c->team, &f, at(c, c->op->also), at(c, out));
+    c->k->classifier_statistics(c->team, &f, at(c, c->op->out2), at(c, out));
 }
 void run_loss(const Call *c) {
     Classifier f = classifier_of(c, c->op->in[0]);
-    c->k->classifier_merge(c->team, &f, result(c), at(c, c->op->also), operand(c, 2),
+    c->k->classifier_merge(c->team, &f, result(c), at(c, c->op->out2), operand(c, 2),
                            div_up(c->m->shape.config.vocab, f.part));
 }
 void run_loss_backward(const Call *c) {

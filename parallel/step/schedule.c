@@ -14,10 +14,11 @@ typedef struct Scheduler {
     const OpCost *cost;
     Program *out; // the new list
     int window;
-    // [operations + 2] linked lists of the units not scheduled yet, which end with n_ops: kernels
-    // start at next[n_ops], collectives at next[n_ops + 1]. Before split_units all units are in one
-    // list, which starts at next[n_ops]
+    // [operations + 3] linked lists of the units that are not scheduled yet: the first kernel is
+    // next[kernels], the first collective next[collectives], and `end` follows the last one. Before
+    // split_units all units are in the list of kernels
     int *next;
+    int end, kernels, collectives; // indices behind those of the operations
     int *place; // [operations + 1] of a unit: number of units before it in the list
     int n_units, n_scheduled;
     int window_end; // the window has the units whose place is below it
@@ -82,45 +83,45 @@ typedef struct Walk {
 } Walk;
 
 /* The compute stream waits for collective i. */
-static void walk_wait(Walk *of, int i) {
-    double begin = of->clocks.now;
-    clocks_wait(&of->clocks, of->time[i].end);
-    of->waited += of->clocks.now - begin;
-    if (axes_has(of->p->op[i].axes, AXIS_D)) of->clocks.spent.along_d += of->clocks.now - begin;
-    if (of->last < 0 || of->time[i].end > of->time[of->last].end) of->last = i;
+static void walk_wait(Walk *w, int i) {
+    double begin = w->clocks.now;
+    clocks_wait(&w->clocks, w->time[i].end);
+    w->waited += w->clocks.now - begin;
+    if (axes_has(w->p->op[i].axes, AXIS_D)) w->clocks.spent.along_d += w->clocks.now - begin;
+    if (w->last < 0 || w->time[i].end > w->time[w->last].end) w->last = i;
 }
 
 /* The compute stream runs a kernel; returns its times, with the waits since the kernel before. */
-static OpTime walk_kernel(Walk *of, double seconds) {
-    OpTime t = {.start = of->clocks.now, .waited = of->waited, .awaited = of->last};
-    clocks_run(&of->clocks, seconds);
-    t.end = of->clocks.now;
-    of->waited = 0, of->last = -1;
+static OpTime walk_kernel(Walk *w, double seconds) {
+    OpTime t = {.start = w->clocks.now, .waited = w->waited, .awaited = w->last};
+    clocks_run(&w->clocks, seconds);
+    t.end = w->clocks.now;
+    w->waited = 0, w->last = -1;
     return t;
 }
 
 Spent program_play(const Program *p, const OpCost *costs, bool last, OpTime *time) {
-    Walk of = {.p = p, .time = time, .last = -1};
+    Walk w = {.p = p, .time = time, .last = -1};
     OpTime kernel = {0};
     int *maker = mem_alloc((size_t)p->n_tensors * sizeof *maker); // of results of collectives
     for (int i = 0; i < p->n_ops; i++) {
         const Op *op = &p->op[i];
         if (!op_runs(op, last)) continue;
         if (op->kind == OP_WAIT) {
-            walk_wait(&of, maker[op->in[0]]);
+            walk_wait(&w, maker[op->in[0]]);
         } else if (costs[i].level >= 0) {
-            double now = of.clocks.now, end = clocks_start(&of.clocks, &costs[i]);
+            double now = w.clocks.now, end = clocks_start(&w.clocks, &costs[i]);
             time[i] = (OpTime){fmax(now, end - costs[i].seconds), end, 0, -1}; // now: rounding
             maker[op->out] = i;
-            if (!p->ordered) walk_wait(&of, i);
+            if (!p->ordered) walk_wait(&w, i);
         } else if (op_begins_kernel(p, i)) {
-            time[i] = kernel = walk_kernel(&of, costs[i].seconds);
+            time[i] = kernel = walk_kernel(&w, costs[i].seconds);
         } else {
             time[i] = (OpTime){kernel.start, kernel.end, 0, -1};
         }
     }
     mem_free(maker);
-    return of.clocks.spent;
+    return w.clocks.spent;
 }
 
 /* ---- dependences ---- */
@@ -246,7 +247,7 @@ static void run(Scheduler *s, int i) {
     if (before >= 0) wait_for(s, before);
 }
 
-/* Is unit i in the window? False for n_ops, the end of both lists. */
+/* Is unit i in the window? False for `end`. */
 static bool in_window(const Scheduler *s, int i) {
     return s->place[i] < s->window_end;
 }
@@ -261,7 +262,7 @@ static void take_unit(Scheduler *s, int before) {
  * kernels; -1: none. Lowers *soonest to the earliest time at which the operands of a kernel of the
  * window are complete. */
 static int find_kernel(Scheduler *s, double *soonest) {
-    for (int before = s->p->n_ops, i; in_window(s, i = s->next[before]); before = i) {
+    for (int before = s->kernels, i; in_window(s, i = s->next[before]); before = i) {
         double at = operands_ready(s, i);
         if (at <= s->clocks.now) return before;
         if (at < *soonest) *soonest = at;
@@ -279,10 +280,10 @@ static int find_kernel(Scheduler *s, double *soonest) {
  *     y2  = matmul  y1, w2
  *
  * A collective that no unit reads starts at once. awaited: the first kernel of the window, if the
- * operands of no kernel are complete; else n_ops. Lowers *soonest to the earliest time at which a
+ * operands of no kernel are complete; else `end`. Lowers *soonest to the earliest time at which a
  * collective of the window can start. */
 static void start_collectives(Scheduler *s, int awaited, double *soonest) {
-    for (int before = s->p->n_ops + 1, i; in_window(s, i = s->next[before]);) {
+    for (int before = s->collectives, i; in_window(s, i = s->next[before]);) {
         double at = operands_ready(s, i);
         bool needed = at <= s->clocks.now && s->reader[i] <= awaited;
         if (needed && may_start(s)) {
@@ -307,12 +308,11 @@ static void wait_for_next(Scheduler *s, double at) {
 /* Until no unit is left: starts collectives, then runs the first kernel that can run, or waits. At
  * the end all collectives in flight are waited for. */
 static void schedule_all(Scheduler *s) {
-    int n = s->p->n_ops;
     while (s->n_scheduled < s->n_units) {
         double soonest = INFINITY;
         s->window_end = s->n_scheduled + s->window;
-        int before = find_kernel(s, &soonest), first = s->next[n];
-        start_collectives(s, before < 0 && in_window(s, first) ? first : n, &soonest);
+        int before = find_kernel(s, &soonest), first = s->next[s->kernels];
+        start_collectives(s, before < 0 && in_window(s, first) ? first : s->end, &soonest);
         if (before >= 0) {
             run(s, s->next[before]);
             take_unit(s, before);
@@ -341,14 +341,14 @@ static void find_parts(Scheduler *s) {
 
 /* Sets the list of units and the operations that each unit needs. */
 static void find_deps(Scheduler *s) {
-    s->next[s->p->n_ops] = s->p->n_ops, s->first_dep[0] = 0; // the list may be empty
+    s->next[s->kernels] = s->end, s->first_dep[0] = 0; // the list may be empty
     for (int i = 0; i < s->p->n_ops; i++) s->reader[i] = -1;
-    for (int i = 0, unit = s->p->n_ops; i < s->p->n_ops; i++) {
+    for (int i = 0, unit = s->kernels; i < s->p->n_ops; i++) {
         s->ready[i] = INFINITY, s->last[i] = 0;
         s->known[i] = s->n_deps;
         if (!s->p->op[i].fused) s->next[unit] = i, unit = i, add_deps(s, i);
         s->first_dep[i + 1] = s->n_deps;
-        s->next[unit] = s->p->n_ops;
+        s->next[unit] = s->end;
     }
 }
 
@@ -363,8 +363,7 @@ static bool completes(const Scheduler *s, int i) {
 /* Moves each sum of a gradient to right after the kernel that makes its operand. differentiate.c
  * puts the sums of a layer after all kernels of the layer, beyond the reach of the window. */
 static void move_sums(Scheduler *s) {
-    int n = s->p->n_ops;
-    for (int before = n, i; (i = s->next[before]) < n;) {
+    for (int before = s->kernels, i; (i = s->next[before]) != s->end;) {
         int last = -1;
         for (int k = s->first_dep[i]; k < s->first_dep[i + 1]; k++)
             if (s->dep[k] > last) last = s->dep[k];
@@ -380,14 +379,14 @@ static void move_sums(Scheduler *s) {
 
 /* Splits the list of units into a list of kernels and one of collectives. */
 static void split_units(Scheduler *s) {
-    int n = s->p->n_ops, last[] = {n, n + 1};
-    for (int i = s->next[n], next; i < n; i = next) {
+    int last[] = {s->kernels, s->collectives}; // of each list
+    for (int i = s->next[s->kernels], next; i != s->end; i = next) {
         next = s->next[i];
         s->place[i] = s->n_units++;
         bool sends = s->cost[i].level >= 0 && !op_in_kernel(s->p, i);
         s->next[last[sends]] = i, last[sends] = i;
     }
-    s->next[last[0]] = s->next[last[1]] = n, s->place[n] = INT_MAX;
+    s->next[last[0]] = s->next[last[1]] = s->end, s->place[s->end] = INT_MAX;
 }
 
 void program_order(Program *p, const OpCost *costs, int window) {
@@ -395,11 +394,18 @@ void program_order(Program *p, const OpCost *costs, int window) {
     Uses uses = program_uses(p);
     Op *op = program_take(p);
     size_t n = (size_t)old.n_ops, tensors = (size_t)p->n_tensors;
-    Scheduler s = {
-        .p = &old, .cost = costs, .out = p, .window = window, .maker = uses.maker, .gather = -1};
+    Scheduler s = {.p = &old,
+                   .cost = costs,
+                   .out = p,
+                   .window = window,
+                   .end = old.n_ops,
+                   .kernels = old.n_ops + 1,
+                   .collectives = old.n_ops + 2,
+                   .maker = uses.maker,
+                   .gather = -1};
     s.ready = mem_alloc(2 * n * sizeof *s.ready), s.last = s.ready + n;
-    s.next = mem_alloc((5 * n + 4 + 2 * tensors) * sizeof *s.next);
-    s.place = s.next + n + 2, s.first_dep = s.place + n + 1, s.known = s.first_dep + n + 1;
+    s.next = mem_alloc((5 * n + 5 + 2 * tensors) * sizeof *s.next);
+    s.place = s.next + n + 3, s.first_dep = s.place + n + 1, s.known = s.first_dep + n + 1;
     s.reader = s.known + n, s.part = s.reader + n, s.more = s.part + tensors;
     find_parts(&s);
     find_deps(&s);

@@ -181,7 +181,7 @@ static void shift(Split *s, const Op *like, int64_t k, int out, int in) {
     set_phase(s, like);
     EMIT(s->p, OP_SHIFT, out, in);
     Op *op = &s->p->op[s->p->n_ops - 1];
-    op->axes = like->axes, op->dim = (int)k;
+    op->axes = like->axes, op->distance = (int)k;
 }
 
 /* Appends the parts of collective i, in front of the matmul that reads its result. */
