@@ -89,9 +89,9 @@ static void slice(const Scope *p, int64_t col, int64_t cols, bool transposed, co
     TensorTable *t = p->t;
     assert(t->n_slices < t->config.layers * PER_LAYER * SLICES + OUTSIDE);
     TensorSlice *x = &t->slices[t->n_slices++];
-    const Tensor *of = &t->t[t->n - 1];
+    const Tensor *weight = &t->t[t->n - 1];
     *x = (TensorSlice){.tensor = t->n - 1, .col = col, .cols = cols, .transposed = transposed};
-    x->vector = of->rows == 1 && !of->decay;
+    x->vector = weight->rows == 1 && !weight->decay;
     name_of(x->name, llama_names(&t->config) ? p->llama : p->ours, name, tail);
 }
 

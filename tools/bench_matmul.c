@@ -181,9 +181,9 @@ static void *open_first(const char *const *libraries, const char *name, void *fu
 static void hold_peers_to(const char *set) {
     static const struct {
         const char *set, *openblas, *onednn, *mkl;
-    } of[] = {{"avx2", "Haswell", "AVX2", "AVX2"},
-              {"avx512", "SkylakeX", "AVX512_CORE", "AVX512"},
-              {"avx512_bf16", "SkylakeX", "ALL", "AVX512_E1"}};
+    } isa[] = {{"avx2", "Haswell", "AVX2", "AVX2"},
+               {"avx512", "SkylakeX", "AVX512_CORE", "AVX512"},
+               {"avx512_bf16", "SkylakeX", "ALL", "AVX512_E1"}};
     char n[16];
     snprintf(n, sizeof n, "%d", (int)o.threads);
     setenv("OMP_NUM_THREADS", n, 1);
@@ -193,11 +193,11 @@ static void hold_peers_to(const char *set) {
     // otherwise both threads may run on one core for a whole turn
     setenv("OMP_PROC_BIND", "close", 1);
     setenv("OMP_PLACES", "cores", 1);
-    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
-        if (strcmp(set, of[i].set) != 0) continue;
-        setenv("OPENBLAS_CORETYPE", of[i].openblas, 1); // old releases do not know new processors
-        setenv("ONEDNN_MAX_CPU_ISA", of[i].onednn, 1);
-        setenv("MKL_ENABLE_INSTRUCTIONS", of[i].mkl, 1);
+    for (size_t i = 0; i < sizeof isa / sizeof *isa; i++) {
+        if (strcmp(set, isa[i].set) != 0) continue;
+        setenv("OPENBLAS_CORETYPE", isa[i].openblas, 1); // old releases do not know new processors
+        setenv("ONEDNN_MAX_CPU_ISA", isa[i].onednn, 1);
+        setenv("MKL_ENABLE_INSTRUCTIONS", isa[i].mkl, 1);
     }
 }
 

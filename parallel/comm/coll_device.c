@@ -39,16 +39,16 @@ typedef struct CallEvents {
 typedef struct PeersGroup {
     DeviceGroup blocks;
     CallEvents at[COLL_IN_FLIGHT];
-    struct PeersGroup *of[MAX_THREAD_RANKS]; // of each rank of the group
+    struct PeersGroup *groups[MAX_THREAD_RANKS]; // that of each rank of the group
 } PeersGroup;
 
 /* The events of a call at a rank of the group. */
 static const CallEvents *events_of(const Comm *c, int rank, uint64_t number) {
-    return &((const PeersGroup *)c->device)->of[rank]->at[number % COLL_IN_FLIGHT];
+    return &((const PeersGroup *)c->device)->groups[rank]->at[number % COLL_IN_FLIGHT];
 }
 /* The other rank's event for its slot at this rank, or for the block it copies from here. */
 static Event their_block_event(const Comm *c, int rank, uint64_t number) {
-    const PeersGroup *g = ((const PeersGroup *)c->device)->of[rank];
+    const PeersGroup *g = ((const PeersGroup *)c->device)->groups[rank];
     return g->blocks.events[number % COLL_IN_FLIGHT].part[c->rank];
 }
 static void peers_open(Comm *c) {
@@ -57,7 +57,7 @@ static void peers_open(Comm *c) {
     for (int i = 0; i < COLL_IN_FLIGHT; i++)
         g->at[i].ready = device_event(), g->at[i].done = device_event();
     device_blocks_open(c);
-    group_all_gather(&all, &g, sizeof g, g->of);
+    group_all_gather(&all, &g, sizeof g, g->groups);
 }
 
 /* The barrier ensures that no rank waits for an event of this rank any more. */

@@ -63,10 +63,10 @@ typedef struct CallQueue {
  * nothing more to check. */
 CallQueue *queue_open(void (*check)(void *ctx), void *ctx);
 void queue_close(CallQueue *q);
-/* Local. queue_take: the next entry, filled from `of` (a call or a replay); blocks while the host
+/* Local. queue_take: the next entry, filled from `like` (a call or a replay); blocks while the host
  * is MAX_QUEUED entries ahead of the device. queue_enqueued: the entry is now completely in its
  * stream. queue_drain: waits for the last entry. */
-Queued *queue_take(CallQueue *q, const Queued *of);
+Queued *queue_take(CallQueue *q, const Queued *like);
 void queue_enqueued(CallQueue *q, Queued *t);
 void queue_drain(const CallQueue *q);
 /* Local, called with the lock held. queue_too_long: has a wait that began at `since` reached its

@@ -13,12 +13,13 @@ enum { CHECK_NS = 20000000 }; // between two checks of the thread
 
 /* ---- the queue */
 
-Queued *queue_take(CallQueue *q, const Queued *of) {
+Queued *queue_take(CallQueue *q, const Queued *like) {
     Queued *t = &q->at[q->end % MAX_QUEUED];
     if (q->end >= MAX_QUEUED) device_event_synchronize(t->done);
     pthread_mutex_lock(&q->lock);
     if (q->end - q->first == MAX_QUEUED) q->first++;
-    t->called = of->called, t->replay = of->replay, t->part = of->part, t->limit = of->limit;
+    t->called = like->called, t->replay = like->replay, t->part = like->part,
+    t->limit = like->limit;
     t->since = 0, t->in_stream = false;
     q->end++;
     pthread_mutex_unlock(&q->lock);

@@ -77,26 +77,26 @@ static int of_parameter(End *e, const StepTensor *read, Storage storage, const c
 
 /* Makes the weight that matmuls read from the master weight w: cast to bf16 if kernels read a
  * copy, then gathered if the type that is read is coarser. */
-static void new_weight(End *e, const Parameter *of, int w) {
+static void new_weight(End *e, const Parameter *param, int w) {
     Program *p = e->p;
     int t = w;
-    if (of->cast) t = EMIT(p, OP_CAST, of_parameter(e, &of->read, STORAGE_WEIGHT, ""), w);
-    t = program_redistribute(p, t, &of->read.dist, "new weights");
+    if (param->cast) t = EMIT(p, OP_CAST, of_parameter(e, &param->read, STORAGE_WEIGHT, ""), w);
+    t = program_redistribute(p, t, &param->read.dist, "new weights");
     if (t != w) p->tensor[t].storage = STORAGE_WEIGHT;
 }
 
 /* Appends AdamW on a parameter and the new weight. The cast to bf16 runs in AdamW's kernel. */
-static void update(End *e, const Parameter *of, int clip) {
+static void update(End *e, const Parameter *param, int clip) {
     Program *p = e->p;
-    const StepTensor *read = &of->read;
+    const StepTensor *read = &param->read;
     int w = of_parameter(e, read, STORAGE_MASTER, "");
     int m = of_parameter(e, read, STORAGE_MOMENT, "m.");
     int v = of_parameter(e, read, STORAGE_SECOND_MOMENT, "v.");
     int now = of_parameter(e, read, STORAGE_MASTER, "");
-    EMIT(p, OP_ADAMW, now, of->dw, clip, w, m, v);
+    EMIT(p, OP_ADAMW, now, param->dw, clip, w, m, v);
     int cast = p->n_ops;
-    new_weight(e, of, now);
-    if (of->cast) p->op[cast].fused = true;
+    new_weight(e, param, now);
+    if (param->cast) p->op[cast].fused = true;
 }
 
 /* ---- loss and gradient norm ---- */
@@ -138,11 +138,11 @@ static int totals_of(End *e, bool on_device) {
     if (mesh_real(p->mesh, over).n == 0) over = axes_none();
     int squares = -1;
     for (int i = 0; i < e->n; i++) {
-        Parameter *of = &e->parameter[i];
+        Parameter *param = &e->parameter[i];
         bool first = squares < 0;
-        p->layer = of->read.layer;
-        of->dw = of_parameter(e, &of->read, STORAGE_GRADIENT, "d");
-        squares = EMIT(p, OP_SQUARES, number(e, "squares", over), of->dw, squares);
+        p->layer = param->read.layer;
+        param->dw = of_parameter(e, &param->read, STORAGE_GRADIENT, "d");
+        squares = EMIT(p, OP_SQUARES, number(e, "squares", over), param->dw, squares);
         p->op[p->n_ops - 1].fused = on_device && !first; // one kernel for all gradients
     }
     reduce_total(e, squares, totals, 1, "gradient norm");
@@ -165,12 +165,12 @@ void program_end(Program *p, bool on_device, bool casts_alone) {
     p->phase = PHASE_END;
     int clip = casts_alone ? -1 : clip_of(&e, on_device);
     for (int i = 0; i < e.n; i++) {
-        const Parameter *of = &e.parameter[i];
-        p->layer = of->read.layer;
+        const Parameter *param = &e.parameter[i];
+        p->layer = param->read.layer;
         if (!casts_alone)
-            update(&e, of, clip);
-        else if (of->cast)
-            new_weight(&e, of, of_parameter(&e, &of->read, STORAGE_MASTER, ""));
+            update(&e, param, clip);
+        else if (param->cast)
+            new_weight(&e, param, of_parameter(&e, &param->read, STORAGE_MASTER, ""));
     }
     mem_free(e.parameter);
 }

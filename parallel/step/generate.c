@@ -11,11 +11,11 @@
 #include "parallel/step/run.h"
 
 struct Generator {
-    const Model *of; // the trained model
-    Model m;         // planned for a prompt, OUTPUT_NEXT; its parameters are those of `of`
-    int64_t n;       // positions in the cache
-    int32_t *seen;   // [config.seq] the tokens of these positions
-    float *logits;   // [V]
+    const Model *trained;
+    Model m;       // planned for a prompt, OUTPUT_NEXT; its parameters are those of `of`
+    int64_t n;     // positions in the cache
+    int32_t *seen; // [config.seq] the tokens of these positions
+    float *logits; // [V]
 };
 
 /* Plans a model that runs a prompt of n tokens, and then single tokens. */
@@ -41,7 +41,7 @@ int64_t generator_bytes(const Model *m) {
 
 Generator *generator_create(const Model *m) {
     Generator *g = mem_calloc(1, sizeof *g);
-    g->of = m;
+    g->trained = m;
     g->logits = mem_alloc((size_t)m->shape.config.vocab * sizeof *g->logits);
     g->seen = mem_alloc((size_t)m->shape.config.seq * sizeof *g->seen);
     return g;
@@ -68,14 +68,14 @@ static const float *append(Generator *g, int64_t n) {
 /* Plans a model for n tokens and runs the first n tokens of g->seen with an empty cache. */
 static const float *begin(Generator *g, int64_t n) {
     model_free(&g->m);
-    plan(&g->m, g->of, n);
+    plan(&g->m, g->trained, n);
     model_allocate(&g->m);
     g->n = 0;
     return append(g, n);
 }
 
 const float *generator_prompt(Generator *g, const int32_t *tokens, int64_t n) {
-    assert(n >= 1 && n <= g->of->shape.config.seq);
+    assert(n >= 1 && n <= g->trained->shape.config.seq);
     memmove(g->seen, tokens, (size_t)n * sizeof *tokens);
     return begin(g, n);
 }

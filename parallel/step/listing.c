@@ -29,11 +29,11 @@ typedef struct Listing {
 
 /* ---- the parts of a line ---- */
 
-static Listing listing_make(const Listed *of) {
-    const Program *p = &of->p;
+static Listing listing_make(const Listed *list) {
+    const Program *p = &list->p;
     size_t n = (size_t)p->n_ops;
     int *memory = mem_alloc((2 * n + (size_t)p->n_tensors) * sizeof *memory);
-    Listing l = {p, of->costs, of->time, memory, memory + n, memory + 2 * n, 0, NULL};
+    Listing l = {p, list->costs, list->time, memory, memory + n, memory + 2 * n, 0, NULL};
     for (int t = 0; t < p->n_tensors; t++) l.maker[t] = -1;
     for (int i = 0; i < p->n_ops; i++) {
         if (p->op[i].kind == OP_WAIT) continue;
@@ -221,7 +221,7 @@ static void print_heading(FILE *f, const Program *p) {
             layout_print(p->layout, layout), overlap_print(&p->shape->overlap, overlap));
 }
 
-static void print_total(FILE *f, const Listing *l, const Listed *of) {
+static void print_total(FILE *f, const Listing *l, const Listed *list) {
     double bytes = 0, flops = 0;
     for (int i = 0; i < l->p->n_ops; i++) {
         bytes += (double)op_bytes(l->p, &l->p->op[i]);
@@ -232,11 +232,11 @@ static void print_total(FILE *f, const Listing *l, const Listed *of) {
             amount(flops, "FLOP", flops_text), amount(bytes, "B", bytes_text));
     if (l->costs)
         fprintf(f, "predicted for %d rank%s on %s", l->p->mesh->p, l->p->mesh->p == 1 ? "" : "s",
-                of->machine);
+                list->machine);
     if (l->time)
         fprintf(f, ": %.4f ms, %.4f computing, %.4f waiting for collectives%s",
-                1e3 * (of->spent.compute + of->spent.exposed), 1e3 * of->spent.compute,
-                1e3 * of->spent.exposed,
+                1e3 * (list->spent.compute + list->spent.exposed), 1e3 * list->spent.compute,
+                1e3 * list->spent.exposed,
                 has_phase(l->p, PHASE_SUMS) ? "; of the last micro-batch of a step" : "");
     if (l->costs) fprintf(f, "\n");
 }
@@ -387,12 +387,12 @@ static json_t *json_operation(const Listing *l, int k) {
     return o;
 }
 
-static json_t *json_list(const Listed *of) {
-    Listing l = listing_make(of);
+static json_t *json_list(const Listed *list) {
+    Listing l = listing_make(list);
     json_t *operations = json_array();
     for (int k = 0; k < l.n; k++) json_array_append_new(operations, json_operation(&l, k));
     json_t *all = json_pack("{s:o}", "operations", operations);
-    double seconds = of->spent.compute + of->spent.exposed;
+    double seconds = list->spent.compute + list->spent.exposed;
     if (l.time) json_object_set_new(all, "predicted_ms", json_real(1e3 * seconds));
     mem_free(l.at);
     return all;

@@ -85,9 +85,9 @@ static BlocksOf blocks_of(const Op *matmul, const Op *collective) {
  * several that read a gathered tensor. The last kernel ends the collective. */
 static void run_fused(const Call *c, const Op *op) {
     bool gather = op == c->op;
-    Call of = *c, kernel = *c;
-    of.op = op, of.n = 1;
-    start_as(&of, true);
+    Call collective = *c, kernel = *c;
+    collective.op = op, collective.n = 1;
+    start_as(&collective, true);
     RowBlocks all = coll_row_blocks(&c->b->ticket[op->out], rows(c, gather ? op->in[0] : op->out)),
               blocks = all;
     kernel.blocks = &blocks;

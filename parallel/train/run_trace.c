@@ -96,16 +96,16 @@ static void put_events(Run *r, Out *out) {
     for (int i = 0; i < r->group.size; i++) most = sizes[i] > most ? sizes[i] : most;
     char *theirs = mem_alloc(most);
     for (int i = 0; i < r->group.size; i++) {
-        char *of = i == r->group.rank ? text : theirs;
+        char *piece = i == r->group.rank ? text : theirs;
         coll_run(world_comm(r->world), &(CollCall){.op = COLL_BROADCAST,
                                                    .type = COLL_U8,
                                                    .rows = 1,
                                                    .cols = (int64_t)sizes[i],
                                                    .root = i,
-                                                   .src = of,
-                                                   .dst = of,
+                                                   .src = piece,
+                                                   .dst = piece,
                                                    .what = COLL_AGREEMENT});
-        append(out, of, sizes[i]);
+        append(out, piece, sizes[i]);
     }
     mem_free(text), mem_free(theirs), mem_free(sizes);
 }
