@@ -36,8 +36,9 @@ void arena_commit(Arena *a) {
     }
     void *p = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
-        die("arena %s: cannot map %.1f MiB: %s", a->name, (double)n_bytes / 1048576.0,
-            strerror(errno));
+        die_user("cannot allocate %.1f MiB of %s: %s; raise the limit of memory (ulimit -v, the "
+                 "container's)",
+                 (double)n_bytes / 1048576.0, a->name, strerror(errno));
     // Weight matrices are walked with strides of several KiB: small pages would cost a TLB miss per
     // row.
     madvise(p, n_bytes, MADV_HUGEPAGE);

@@ -87,7 +87,7 @@ static bool set_word(Config *c, const char *word, Err *e) {
     const char *near = opt_nearest(word, names, N_SIZES + 1);
     for (int i = 0; i < 4; i++)
         if (strcmp(word, elsewhere[i]) == 0) near = sizes[i + 1].name;
-    return err(e, "model: unknown word \"%s\"%s%s%s: d6 d12 d24 d36 d48 llama, or key=value", word,
+    return err(e, "model: unknown model \"%s\"%s%s%s: d6 d12 d24 d36 d48 llama, or key=value", word,
                near ? ", did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 
@@ -127,7 +127,7 @@ bool config_change(Config *c, const char *text, Err *e) {
     for (const char *p = text; *p;) {
         size_t n = strcspn(p, ",");
         if (n == 0 || n >= sizeof part)
-            return err(e, "model: \"%s\": words are joined by single commas", text);
+            return err(e, "model: \"%s\": its parts are joined by single commas", text);
         memcpy(part, p, n);
         part[n] = 0;
         p += n + (p[n] == ',');

@@ -65,6 +65,8 @@ works "ranks and threads where a stack is small" bash -c 'ulimit -s 100; exec "$
     "${train[@]}" --ranks 2 --threads 2
 refuses 1 "raise the limit of processes or of memory" bash -c 'ulimit -v 300000; exec "$@"' - \
     "${train[@]}" --ranks 64 --batch 2048
+refuses 1 "of parameters: Cannot allocate memory; raise the limit" \
+    bash -c 'ulimit -v 300000; exec "$@"' - train_gpt --train good.bin --model d12 --threads 1
 works "a batch in units of 1024" "${train[@]}" --batch 0.5Ki --steps 1
 refuses 2 "did you mean --steps?" "${train[@]}" --stesp 3
 refuses 2 "--eps must be between 1e-37" "${train[@]}" --steps 1 --eps 0
@@ -125,7 +127,7 @@ refuses 2 'layout "x2foo", column 3' train_gpt --listing --model $model --layout
 says 1 'forw .* @32 .* embedding' train_gpt --listing --model $model --micro 4 --ranks 2 \
     --layout x2 --overlap halves # of 2 x 16 tokens
 refuses 2 "heads" train_gpt --train good.bin --model "$(printf 'layers=2,%.0s' {1..500})haeds=2"
-refuses 2 'unknown word "gpt2-xl", did you mean "d48"?' train_gpt --train good.bin --model gpt2-xl
+refuses 2 'unknown model "gpt2-xl", did you mean "d48"?' train_gpt --train good.bin --model gpt2-xl
 refuses 1 "but text: gpt-tokenize encode makes tokens of it" train_gpt --train opt.conf \
     --model $model
 refuses 2 "--batch 33 tokens is no multiple of --seq 16" "${train[@]}" --batch 33
