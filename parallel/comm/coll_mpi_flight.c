@@ -153,19 +153,24 @@ static void add_move(Flight *f, int part, int peer, bool receive) {
     f->move[f->n_moves++] = (FlightMove){part, peer, receive};
 }
 
-/* Lists the messages of this rank in a step, receives first. The n ranks first, first + apart, ...
- * exchange messages: those of this node, or one of each node. Spread: each rank sends the parts
- * that its peer owns or carries. Collect: each rank sends the parts that it owns or carries itself.
- * Each rank begins with another partner, so that not all ranks send to the same one first. */
+/* Lists the messages of this rank in a step, receives first. The step is among n ranks: first,
+ * first + stride, ... These are the ranks of this node, or the ranks with this rank's index on each
+ * node. Spread: each rank sends the parts that its peer owns or carries. Collect: each rank sends
+ * the parts that it owns or carries itself. Each rank begins with another peer, so that not all
+ * ranks send to the same one first. Two nodes of two ranks (near = 2), rank 0:
+ *
+ *     spread, near     n = 2, stride 1    to rank 1: parts 1 and 3, which rank 1 carries
+ *     spread           n = 2, stride 2    to rank 2: part 2, which rank 2 owns
+ */
 static void list_moves(Flight *f) {
     const Comm *c = f->comm->group;
     CollOp op = f->call->op;
     int me = c->rank, size = c->size, root = f->call->root;
     bool rooted = op == COLL_REDUCE || op == COLL_BROADCAST; // only the root owns a part
     bool near = f->step == FLIGHT_SPREAD_NEAR || f->step == FLIGHT_COLLECT_NEAR;
-    int n = near ? f->near : size / f->near, apart = near ? 1 : f->near;
-    int place = me / apart % n, first = me - place * apart;
-    int carried = near ? size / n : 1; // parts from one rank to another
+    int n = near ? f->near : size / f->near, stride = near ? 1 : f->near;
+    int index = me / stride % n, first = me - index * stride;
+    int parts = near ? size / n : 1; // from one rank to another: it carries one of each node
     bool spread = f->step <= FLIGHT_SPREAD;
     f->n_moves = 0;
     if (op == COLL_SHIFT) {
@@ -174,12 +179,12 @@ static void list_moves(Flight *f) {
         return;
     }
     for (int receive = 1; receive >= 0; receive--)
-        for (int k = 0; k < carried; k++)
+        for (int k = 0; k < parts; k++)
             for (int distance = 1; distance < n; distance++) {
-                int at = (place + (receive ? n - distance : distance)) % n;
-                int owner = spread == receive ? place : at;
-                int part = (near ? k * n : first) + owner * apart;
-                if (!rooted || part == root) add_move(f, part, first + at * apart, receive);
+                int peer = (index + (receive ? n - distance : distance)) % n;
+                int owner = spread == receive ? index : peer;
+                int part = (near ? k * n : first) + owner * stride;
+                if (!rooted || part == root) add_move(f, part, first + peer * stride, receive);
             }
 }
 
@@ -225,14 +230,14 @@ static void unpack(Flight *f, Team *team) {
 
 /* ---- sums */
 
-/* Sums part j over n ranks first, first + apart, ... into `to`, which is contiguous. The term of
+/* Sums part j over n ranks first, first + stride, ... into `to`, which is contiguous. The term of
  * this rank is `own`; those of the others are in their slots. */
-static void sum_part(const Flight *f, Team *team, int j, int first, int n, int apart,
+static void sum_part(const Flight *f, Team *team, int j, int first, int n, int stride,
                      const Part *own, const Part *to) {
     MpiComm *m = f->comm;
     int64_t bytes = coll_type_bytes(f->call->type);
     for (int i = 0; i < n; i++) {
-        int r = first + i * apart;
+        int r = first + i * stride;
         Part p = r == m->group->rank ? *own : term_of(f, r, j);
         m->term[i] = p.at, m->stride[i] = p.stride * bytes;
     }
