@@ -101,10 +101,15 @@ static bool set_pair(Config *c, const char *key, const char *value, Err *e) {
     if (row)
         return opt_set(row, value, why, sizeof why) ||
                err(e, "model: %s", why + strlen("--")); // a key of --model has no dashes
-    for (int i = 0; i < N_KEYS; i++) names[i] = rows[i].name;
+    char all[256] = "the keys are";
+    for (int i = 0; i < N_KEYS; i++) {
+        size_t at = strlen(all);
+        names[i] = rows[i].name;
+        snprintf(all + at, sizeof all - at, " %s", names[i]);
+    }
     const char *near = opt_nearest(key, names, N_KEYS);
-    return err(e, "model: unknown key \"%s\"%s%s%s", key, near ? ": did you mean \"" : "",
-               near ? near : "", near ? "\"?" : "");
+    return near ? err(e, "model: unknown key \"%s\": did you mean \"%s\"?", key, near)
+                : err(e, "model: unknown key \"%s\": %s", key, all);
 }
 
 bool config_parse(Config *c, const char *text, Err *e) {

@@ -128,6 +128,8 @@ says 1 'forw .* @32 .* embedding' train_gpt --listing --model $model --micro 4 -
     --layout x2 --overlap halves # of 2 x 16 tokens
 refuses 2 "heads" train_gpt --train good.bin --model "$(printf 'layers=2,%.0s' {1..500})haeds=2"
 refuses 2 'unknown model "gpt2-xl", did you mean "d48"?' train_gpt --train good.bin --model gpt2-xl
+refuses 2 'unknown key "n_embd": the keys are layers heads' train_gpt --train good.bin \
+    --model n_embd=768
 refuses 1 "but text: gpt-tokenize encode makes tokens of it" train_gpt --train opt.conf \
     --model $model
 refuses 2 "--batch 33 tokens is no multiple of --seq 16" "${train[@]}" --batch 33
