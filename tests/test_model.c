@@ -145,6 +145,38 @@ TEST(sampling_respects_its_limits) {
     }
 }
 
+/* Of two (logit, id): the more likely first. */
+static int more_likely(const void *a, const void *b) {
+    const float *x = a, *y = b;
+    return x[0] != y[0] ? (x[0] < y[0]) - (x[0] > y[0]) : (x[1] > y[1]) - (x[1] < y[1]);
+}
+
+/* The same tokens as from a sorted list; one of two logits has an equal one. */
+TEST(sampling_draws_what_a_draw_from_a_sorted_list_does) {
+    enum { V = 1000 };
+    static float logits[V], sorted[V][2];
+    test_fill(logits, V, 5, 4);
+    for (int v = 0; v < V; v++) {
+        if (v % 4 == 3) logits[v] = logits[v - 2];
+        sorted[v][0] = logits[v], sorted[v][1] = (float)v;
+    }
+    qsort(sorted, V, sizeof *sorted, more_likely);
+    for (uint64_t draw = 0; draw < 600; draw++) {
+        Sampling s = {.temperature = 0.5 + (double)(draw % 5),
+                      .top_k = (int64_t[]){0, 1, 7, 999, 5000}[draw / 5 % 5],
+                      .top_p = (double[]){1, 0.9, 1e-6}[draw / 25 % 3],
+                      .seed = 7};
+        int n = s.top_k > 0 && s.top_k < V ? (int)s.top_k : V, upto = 0, pick = 0;
+        double w[V], sum = 0, part = 0;
+        for (int i = 0; i < n; i++)
+            sum += w[i] = exp(((double)sorted[i][0] - (double)sorted[0][0]) / s.temperature);
+        while (upto < n && (upto == 0 || part < s.top_p * sum)) part += w[upto++];
+        double left = rng_uniform(s.seed, rng_stream("sample"), draw) * part;
+        while (pick + 1 < upto && left >= w[pick]) left -= w[pick++];
+        CHECK(sample_token(logits, V, &s, draw) == (int32_t)sorted[pick][1]);
+    }
+}
+
 /* In the last column of rows that are longer than what is converted from bf16 at once. */
 TEST(model_names_logits_whose_last_is_not_finite) {
     Setup s;

@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -96,41 +95,75 @@ typedef struct Candidate {
     int32_t id;
 } Candidate;
 
-static int likelier(const void *a, const void *b) {
-    const Candidate *x = a, *y = b;
-    if (x->logit != y->logit) return x->logit > y->logit ? -1 : 1;
-    return x->id < y->id ? -1 : 1;
+static bool likelier(const Candidate *x, const Candidate *y) {
+    return x->logit != y->logit ? x->logit > y->logit : x->id < y->id;
 }
 
-/* Candidates c[V] are sorted, the most likely first. Returns how many of them remain after top_k
- * and top_p. Writes their weights exp((logit - largest logit) / temperature) to w. */
-static int64_t restrict_to(const Candidate *c, double *w, int64_t V, const Sampling *s) {
-    int64_t n = s->top_k > 0 && s->top_k < V ? s->top_k : V;
-    double sum = 0, part = 0;
-    for (int64_t i = 0; i < n; i++)
-        sum += w[i] = exp(((double)c[i].logit - (double)c[0].logit) / s->temperature);
-    for (int64_t i = 0; i < n; i++) { // the smallest set whose share reaches top_p; never empty
-        part += w[i];
-        if (part >= s->top_p * sum) return i + 1;
+/* The candidates, in order as far as it is needed: draws from all tokens mostly end after a few.
+ *
+ *     c   [ heap of those that are not in order yet | ... third, second, most likely ]
+ *
+ * In the heap c[i] is likelier than c[2i + 1] and c[2i + 2]. */
+typedef struct Ranking {
+    Candidate *c;
+    int64_t n, n_heap;
+    float largest; // logit
+    double temperature;
+} Ranking;
+
+/* Moves c[i] down the heap until it is likelier than what is below. */
+static void sink(Ranking *r, int64_t i) {
+    Candidate *c = r->c, moved = c[i];
+    for (int64_t k; (k = 2 * i + 1) < r->n_heap; i = k) {
+        if (k + 1 < r->n_heap && likelier(&c[k + 1], &c[k])) k++;
+        if (!likelier(&c[k], &moved)) break;
+        c[i] = c[k];
     }
-    return n;
+    c[i] = moved;
+}
+
+/* The candidate with `place` likelier ones. */
+static Candidate ranked(Ranking *r, int64_t place) {
+    while (r->n - r->n_heap <= place) {
+        Candidate top = r->c[0];
+        r->c[0] = r->c[--r->n_heap];
+        r->c[r->n_heap] = top;
+        sink(r, 0);
+    }
+    return r->c[r->n - 1 - place];
+}
+
+/* The probability of a candidate, times a constant. */
+static double weight(const Ranking *r, Candidate c) {
+    return exp(((double)c.logit - (double)r->largest) / r->temperature);
+}
+
+/* Draws from the n most likely candidates, restricted to top_p. */
+static int32_t draw_from(Ranking *r, int64_t n, double top_p, double uniform) {
+    double sum = 0, part = 0;
+    for (int64_t i = 0; i < n; i++) // the sum of all needs no order
+        sum += weight(r, n < r->n ? ranked(r, i) : r->c[i]);
+    // the smallest set whose share reaches top_p; never empty
+    for (int64_t i = 0; i < n && top_p < 1; i++) {
+        part += weight(r, ranked(r, i));
+        if (part >= top_p * sum) n = i + 1;
+    }
+    double left = uniform * (top_p < 1 ? part : sum);
+    int64_t i = 0;
+    for (double w; i + 1 < n && left >= (w = weight(r, ranked(r, i))); i++) left -= w;
+    return ranked(r, i).id;
 }
 
 int32_t sample_token(const float *logits, int64_t V, const Sampling *s, uint64_t draw) {
-    Candidate *c = mem_alloc((size_t)V * sizeof *c);
-    double *w = mem_alloc((size_t)V * sizeof *w), sum = 0;
-    for (int64_t v = 0; v < V; v++) c[v] = (Candidate){logits[v], (int32_t)v};
-    qsort(c, (size_t)V, sizeof *c, likelier);
-    int32_t pick = c[0].id;
-    if (s->temperature > 0) {
-        int64_t n = restrict_to(c, w, V, s), i = 0;
-        for (int64_t j = 0; j < n; j++) sum += w[j];
-        double left = rng_uniform(s->seed, rng_stream("sample"), draw) * sum;
-        while (i + 1 < n && left >= w[i]) left -= w[i++];
-        pick = c[i].id;
-    }
-    mem_free(c);
-    mem_free(w);
+    Ranking r = {.c = mem_alloc((size_t)V * sizeof *r.c), .n = V, .n_heap = V};
+    for (int64_t v = 0; v < V; v++) r.c[v] = (Candidate){logits[v], (int32_t)v};
+    for (int64_t i = V / 2 - 1; i >= 0; i--) sink(&r, i);
+    r.largest = r.c[0].logit, r.temperature = s->temperature;
+    int32_t pick = r.c[0].id;
+    if (s->temperature > 0)
+        pick = draw_from(&r, s->top_k > 0 && s->top_k < V ? s->top_k : V, s->top_p,
+                         rng_uniform(s->seed, rng_stream("sample"), draw));
+    mem_free(r.c);
     return pick;
 }
 
