@@ -589,6 +589,7 @@ typedef struct Chunk {
     int64_t first;     // the panel of rows whose tiles read b unpacked, and pack it
     const float *b;    // the first row of the step, unpacked
     int64_t raw;       // tiles of columns that are packed so
+    bool once;         // this is the only panel of rows
     Ahead *ahead;      // the part of b that is read after this chunk
     int64_t all, done; // where rows stay: tiles of the chunk, tiles begun
     int64_t fetched;   // where rows stay: pieces of `ahead` that tiles have taken
@@ -646,7 +647,7 @@ static void chunk_run(Chunk *c, int64_t i, int64_t j, int64_t n) {
     t.raw_stride = p->b_row;
     t.a = c->a + (i - c->from) * a_panel(w->kind), t.b = w->b + j * B_PANEL;
     if (i == c->first && j < c->raw)
-        t.raw = c->b + columns.begin;
+        t.raw = c->b + columns.begin, t.raw_once = c->once;
     else if (c->raw_a && j == 0)
         t.raw_a = m->a + c->s->k.begin * p->a_col, t.raw_a_stride = p->a_col;
     if (COLUMNS_STAY)
@@ -699,7 +700,7 @@ static void multiply(const Member *w, const Step *s, Range panels, Range columns
     int64_t tiles = ceil_div(length(columns), TILE_N),
             blocks = ceil_div(length(panels), w->blocking.rows);
     Chunk c = {.w = w, .s = s, .columns = columns, .a = a, .b = b, .first = panels.begin};
-    c.ahead = ahead;
+    c.ahead = ahead, c.once = length(panels) == 1;
     c.all = length(panels) * tiles, c.raw = raw ? length(columns) / TILE_N : 0;
     if (COLUMNS_STAY) {
         for (int64_t block = 0; block < blocks; block++) {

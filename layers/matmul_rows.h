@@ -74,7 +74,7 @@ static inline __attribute__((always_inline)) void multiply_rows(bool pairs, bool
                         row[j] = vf_pair_rows(row[j], vf_load(from + raw_stride + j * VF));
                         __builtin_prefetch(from + raw_stride + j * VF + AHEAD * raw_step, 0, 2);
                     }
-                    vf_store(b + j * VF, row[j]);
+                    if (rows > 1 || !t->raw_once) vf_store(b + j * VF, row[j]);
                 }
                 if (raw) from += raw_step;
                 UNROLL

@@ -114,6 +114,9 @@ typedef struct Tile {
     // number of rows is even.
     const float *raw;
     int64_t raw_stride;
+    // no other tile reads these columns: a tile of one row (a token that is sampled) does not pack
+    // them
+    bool raw_once;
     bool a_by_rows; // panels of a were packed by pack_by_rows; never where columns stay
     // Not NULL: a is not packed yet. Tiles read it here, and pack it to a. The elements of a step
     // are contiguous, for all rows; those of the next step are raw_a_stride floats behind them.
