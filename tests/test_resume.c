@@ -60,6 +60,18 @@ TEST(resume_without_model_and_tokenizer_records_those_of_the_checkpoint) {
              "cmp tok/vocab.json again/step_00000002/vocab.json");
 }
 
+/* The command of a run whose --model changes the model of --init continues that run. */
+TEST(resume_takes_the_command_that_changed_the_model_of_init) {
+    const char *dir = shell_directory(4000);
+    CHECK(shell(dir, LLAMA, "$RUN --steps 1 --export-hf hf") == 0);
+    for (int steps = 2; steps < 4; steps++)
+        CHECK(shell(dir, "seq=32,eps=1e-4", "$RUN --init hf --steps %d --save run --resume",
+                    steps) == 0);
+    CHECK(strstr(said, "resuming from run/step_00000002"));
+    CHECK(shell(dir, "seq=16", "$RUN --init hf --steps 4 --save run --resume") == 1);
+    CHECK(strstr(said, "another model: it has seq=32, --model says seq=16"));
+}
+
 /* A checkpoint has a copy of the tokenizer; that of the run may be gone, and with --keep 1 the
  * checkpoint that had it. tokenizer_config.json is written where the tokenizer lacks it. */
 static void keep_tokenizer(const char *removed) {

@@ -80,15 +80,20 @@ static void config_from_options(Run *r) {
     mem_free(text);
 }
 
-/* The model of the checkpoint, with which --model must agree. */
+/* The model of the checkpoint, with which --model must agree. Beside --init, --model is a change of
+ * an existing model (config_from_init). */
 static void config_from_checkpoint(Run *r, const char *checkpoint) {
     Err e;
     Config held;
     char in_held[64], in_model[64];
+    bool given = run_given(r, "model");
     if (!checkpoint_config(checkpoint, &held, &e)) die_user("%s", e.text);
-    if (!run_given(r, "model"))
-        r->config = held;
-    else if (config_difference(&held, &r->config, in_held, in_model))
+    r->config = held;
+    if (given && !*r->o->init)
+        config_from_options(r);
+    else if (given && !config_change(&r->config, r->o->model, &e))
+        die_usage("--%s", e.text);
+    if (config_difference(&held, &r->config, in_held, in_model))
         die_user("%s is a checkpoint of another model: it has %s, --model says %s: leave --model "
                  "out, or name another --save",
                  checkpoint, in_held, in_model);
@@ -112,11 +117,12 @@ static void check_micro(const Run *r) {
 }
 
 static void choose_config(Run *r, const char *checkpoint) {
-    if (!checkpoint && *r->init && weights_described(r->init))
+    if (checkpoint)
+        config_from_checkpoint(r, checkpoint);
+    else if (*r->init && weights_described(r->init))
         config_from_init(r);
     else
         config_from_options(r);
-    if (checkpoint) config_from_checkpoint(r, checkpoint);
     if (checkpoint) weights_ids(checkpoint, &r->config);
     ids_of_tokenizer(r);
     if (r->tokenizer && tokenizer_vocab(r->tokenizer) > r->config.vocab)
