@@ -412,18 +412,11 @@ static bool put_optimizer(Build *b, Err *e) {
            record_file(b, "optimizer.safetensors", n_bytes, crc);
 }
 
-static bool put_copies(Build *b, const char *const *files, Err *e) {
-    for (; files && *files; files++) {
-        const char *name = path_name(*files);
-        IoMap m;
-        if (json_object_get(b->files, name))
-            return err(e, "%s has the name of a file of the checkpoint itself; rename it", *files);
-        if (!io_map(&m, *files, e)) return false;
-        bool ok = put_text(b, name, m.p, m.n, e);
-        io_unmap(&m);
-        if (!ok) return false;
-    }
-    return true;
+static bool put_files(Build *b, const IoMap *files, Err *e) {
+    bool ok = true;
+    for (; ok && files && files->path; files++)
+        ok = put_text(b, files->path, files->p, files->n, e);
+    return ok;
 }
 
 /* Rank 0: makes the temporary folder and writes the model's description into it. */
@@ -443,10 +436,8 @@ static bool begin_checkpoint(Build *b, const char *save_dir, Err *e) {
 static bool finish_checkpoint(Build *b, const char *place, int64_t step, const char *state,
                               const CheckpointOptions *o, Err *e) {
     if (!put_text(b, "train_state.json", state, strlen(state), e) ||
-        !put_copies(b, o ? o->files : NULL, e))
+        !put_files(b, o ? o->files : NULL, e))
         return false;
-    const char *config = o ? o->tokenizer_config : NULL;
-    if (config && !put_text(b, "tokenizer_config.json", config, strlen(config), e)) return false;
     char *manifest = manifest_print(step, &b->t->config, b->files);
     bool ok = put_text(b, CHECKPOINT_MANIFEST, manifest, strlen(manifest), e) &&
               io_sync_dir(b->dir, e) && io_remove_tree(place, e) && io_rename(b->dir, place, e);

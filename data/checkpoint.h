@@ -32,15 +32,15 @@
 #include "base/die.h"
 #include "base/group.h"
 #include "base/tensor.h"
+#include "data/io_map.h"
 
 typedef struct CheckpointOptions {
     int keep_last; // complete checkpoints to keep, with the new one; 0: all
     // Checkpoints of steps that are a multiple of keep_every are always kept and do not count for
     // keep_last; 0: none.
     int64_t keep_every;
-    int64_t keep_step;            // the checkpoint of this step is kept likewise
-    const char *const *files;     // paths of further files to copy in, ended by NULL; NULL: none
-    const char *tokenizer_config; // text of a tokenizer_config.json beside them; NULL: none
+    int64_t keep_step;  // the checkpoint of this step is kept likewise
+    const IoMap *files; // further files, `path` is the name; path NULL after the last. NULL: none
 } CheckpointOptions;
 
 /* Collective. Saves params, and m, v and velocity where the table has them. Rank 0's state_json, a

@@ -1,61 +1,68 @@
 #include "data/tokenizer_folder.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/io_map.h"
 #include "data/output.h"
 #include "data/tokenizer.h"
+
+static IoMap read_file(const char *folder, const char *name) {
+    char *path = mem_printf("%s/%s", folder, name);
+    FILE *f = fopen(path, "r");
+    if (!f) die_user("cannot open %s: %s", path, strerror(errno));
+    IoMap m = io_read(f, path);
+    m.path = mem_strdup(name);
+    fclose(f);
+    mem_free(path);
+    return m;
+}
 
 TokenizerFolder tokenizer_folder(const char *folder) {
     static const char *const names[TOKENIZER_FILES] = {"vocab.json", "merges.txt", "tokenizer.json",
                                                        "tokenizer_config.json"};
     TokenizerFolder f = {0};
     bool there[TOKENIZER_FILES] = {0};
-    for (int i = 0, n = 0; i < TOKENIZER_FILES && *folder; i++) {
+    int n = 0;
+    for (int i = 0; i < TOKENIZER_FILES && *folder; i++) {
         there[i] = io_exists_in(folder, names[i]);
-        if (there[i]) f.file[n++] = mem_printf("%s/%s", folder, names[i]);
+        if (there[i]) f.file[n++] = read_file(folder, names[i]);
     }
-    if (there[0] && there[1] && !there[2] && !there[3]) f.config = TOKENIZER_CONFIG;
+    if (there[0] && there[1] && !there[2] && !there[3])
+        f.file[n] = (IoMap){.p = (uint8_t *)mem_strdup(TOKENIZER_CONFIG),
+                            .n = strlen(TOKENIZER_CONFIG),
+                            .path = mem_strdup(names[3])};
     return f;
 }
 
 void tokenizer_folder_free(TokenizerFolder *f) {
-    for (int i = 0; i < TOKENIZER_FILES; i++) mem_free(f->file[i]);
+    for (int i = 0; i < TOKENIZER_FILES; i++) io_unmap(&f->file[i]);
 }
 
 bool tokenizer_folder_is(const char *folder) {
     return io_exists_in(folder, "vocab.json") || io_exists_in(folder, "tokenizer.json");
 }
 
-static bool write_file(const char *to, const void *p, size_t n, Err *e) {
+static bool write_file(const char *to, const IoMap *file, Err *e) {
     Output out = {0};
-    bool ok = output_open(&out, to, true, e) && io_write_file(out.part, p, n, NULL, e) &&
-              output_commit(&out, e);
+    IoMap there = {0};
+    bool same = io_exists(to) && io_map(&there, to, e) && there.n == file->n &&
+                memcmp(there.p, file->p, file->n) == 0;
+    io_unmap(&there);
+    bool ok =
+        same || (output_open(&out, to, true, e) &&
+                 io_write_file(out.part, file->p, file->n, NULL, e) && output_commit(&out, e));
     output_abandon(&out);
     return ok;
 }
 
-static bool copy_file(const char *from, const char *to, Err *e) {
-    IoMap source, there = {0};
-    if (!io_map(&source, from, e)) return false;
-    bool same = io_exists(to) && io_map(&there, to, e) && there.n == source.n &&
-                memcmp(there.p, source.p, source.n) == 0;
-    bool ok = same || write_file(to, source.p, source.n, e);
-    io_unmap(&there), io_unmap(&source);
-    return ok;
-}
-
-bool tokenizer_folder_copy(const char *from, const char *to, Err *e) {
-    TokenizerFolder f = tokenizer_folder(from);
-    char *config = mem_printf("%s/tokenizer_config.json", to);
-    bool ok = !f.config || write_file(config, f.config, strlen(f.config), e);
-    mem_free(config);
-    for (int i = 0; f.file[i]; i++) {
-        char *path = mem_printf("%s%s", to, strrchr(f.file[i], '/'));
-        ok = ok && copy_file(f.file[i], path, e);
+bool tokenizer_folder_write(const TokenizerFolder *f, const char *to, Err *e) {
+    bool ok = true;
+    for (const IoMap *file = f->file; ok && file->path; file++) {
+        char *path = mem_printf("%s/%s", to, file->path);
+        ok = write_file(path, file, e);
         mem_free(path);
     }
-    tokenizer_folder_free(&f);
     return ok;
 }

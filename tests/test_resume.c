@@ -95,6 +95,17 @@ TEST(resume_without_tokenizer_config_writes_one) {
     keep_tokenizer("tok/tokenizer_config.json");
 }
 
+/* Also that of a folder which is removed during the run. */
+TEST(save_keeps_the_tokenizer_that_is_gone) {
+    const char *dir = shell_directory(400), *model = "layers=1,heads=1,channels=8,seq=8,vocab=260";
+    CHECK(shell(dir, model,
+                "seq 99 >text && $BUILD/tokenize train --text text --vocab 260 --out tok; "
+                "$RUN --tokenizer tok --steps 100000000 --save-every 50 --save run --export-hf end "
+                ">log & P=$!; while kill -0 $P && [ ! -s log ]; do sleep 0.01; done; rm -r tok; "
+                "while kill -0 $P && [ ! -e run/step_00000200 ]; do sleep 0.01; done; kill $P; "
+                "wait $P; for s in run/*; do ls $s/vocab.json $s/merges.txt || exit 1; done") == 0);
+}
+
 /* Training on zeros makes the loss of the validation, another token, grow in the first steps;
  * training on the validation makes it fall. */
 TEST(save_best_keeps_the_checkpoint_of_the_lowest_loss) {

@@ -46,13 +46,14 @@ int main(int argc, char **argv) {
     char *model = checkpoint_find_model(init_path, &group_alone, &e);
     if (!model || !weights_config(model, &c, &e)) die_user("%s", e.text);
     TensorTable t = tensors_describe(&c);
+    TokenizerFolder tokenizer = tokenizer_folder(model);
     float *values = mem_alloc((size_t)config_parameters(&c) * sizeof *values), *at = values;
     for (int i = 0; i < t.n; at += tensor_size(&t.t[i++])) t.t[i].param = at;
     if (!weights_load(model, &t, &group_alone, &e)) die_user("%s", e.text);
     bool ok = path_ends(out_path, ".bin")
                   ? llmc_model_save(out_path, &t, dtype ? LLMC_BF16 : LLMC_FP32, &group_alone, &e)
                   : weights_export(out_path, &t, dtype ? "BF16" : "F32", &group_alone, &e) &&
-                        tokenizer_folder_copy(model, out_path, &e);
+                        tokenizer_folder_write(&tokenizer, out_path, &e);
     if (!ok) {
         rmdir(out_path); // the next try would be refused because of an empty folder
         die_user("%s", e.text);
@@ -61,6 +62,7 @@ int main(int argc, char **argv) {
            dtype ? "bf16" : "fp32");
     mem_free(model);
     mem_free(values);
+    tokenizer_folder_free(&tokenizer);
     tensors_free(&t);
     return 0;
 }

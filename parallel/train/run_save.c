@@ -9,7 +9,6 @@
 #include "base/mem.h"
 #include "data/checkpoint.h"
 #include "data/llmc.h"
-#include "data/tokenizer_folder.h"
 #include "data/weights.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/step/audit.h"
@@ -49,13 +48,11 @@ void run_set_limit(const Run *r, bool storage) {
 }
 
 void run_save(Run *r) {
-    TokenizerFolder tokenizer = tokenizer_folder(r->vocabulary);
     Err e;
     CheckpointOptions co = {.keep_last = (int)r->o->keep,
                             .keep_every = r->o->keep_every,
                             .keep_step = r->state.best_step,
-                            .tokenizer_config = tokenizer.config,
-                            .files = (const char *const *)tokenizer.file};
+                            .files = r->tokenizer_files.file};
     char *text = runstate_print(&r->state, r->options);
     outer_average(&r->outer, &r->m, r->state.step);
     outer_mean_moments(&r->m);
@@ -68,13 +65,8 @@ void run_save(Run *r) {
     }
     run_set_limit(r, false);
     r->saved_step = r->state.step;
-    if (r->carried) { // the next save may remove the older checkpoint with its tokenizer
-        mem_free(r->vocabulary);
-        r->vocabulary = checkpoint_path(r->o->save, r->state.step);
-    }
     run_note(r, "step %" PRId64 ": saved in %s", r->state.step, r->o->save);
     mem_free(text);
-    tokenizer_folder_free(&tokenizer);
 }
 
 void run_audit(Run *r) {
@@ -98,7 +90,8 @@ void run_export(Run *r) {
         die_user("%s", e.text);
     if (*r->o->export_hf &&
         !group_agree(&r->group,
-                     !r->lead || tokenizer_folder_copy(r->vocabulary, r->o->export_hf, &e), &e))
+                     !r->lead || tokenizer_folder_write(&r->tokenizer_files, r->o->export_hf, &e),
+                     &e))
         die_user("%s", e.text);
     if (*r->o->export_llmc && !llmc_model_save(r->o->export_llmc, model_pull(&r->m),
                                                r->o->dtype ? LLMC_BF16 : LLMC_FP32, &r->group, &e))
@@ -117,6 +110,7 @@ void run_end(Run *r) {
     if (*r->o->hellaswag) hellaswag_close(&r->hellaswag);
     arena_free(&r->tokens);
     mem_free(r->init), mem_free(r->vocabulary);
+    tokenizer_folder_free(&r->tokenizer_files);
     model_free(&r->m);
     run_close_backend(r);
     run_plan_free(r);

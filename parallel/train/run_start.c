@@ -14,7 +14,6 @@
 #include "data/io_map.h"
 #include "data/llmc.h"
 #include "data/output.h"
-#include "data/tokenizer_folder.h"
 #include "data/weights.h"
 #include "parallel/plan/quantity.h"
 #include "parallel/step/check.h"
@@ -41,6 +40,7 @@ static void find_tokenizer(Run *r, const char *checkpoint) {
                                : brings           ? r->init
                                                   : "");
     r->tokenizer = load_tokenizer(r->vocabulary);
+    if (r->lead) r->tokenizer_files = tokenizer_folder(r->vocabulary);
     if (*r->o->prompt && !(r->tokenizer && tokenizer_can_encode(r->tokenizer)))
         die_usage("--prompt needs a --tokenizer that can encode (vocab.json and merges.txt, or "
                   "tokenizer.json)");

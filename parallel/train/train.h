@@ -11,6 +11,7 @@
 #include "data/progress.h"
 #include "data/runstate.h"
 #include "data/tokenizer.h"
+#include "data/tokenizer_folder.h"
 #include "layers/cuda/device.h"
 #include "parallel/comm/ranks.h"
 #include "parallel/plan/detect.h"
@@ -64,7 +65,10 @@ typedef struct Run {
     Model m;
     char *init;       // path of --init, or of the newest checkpoint in that folder; "": none
     char *vocabulary; // path of the tokenizer: a folder or file; "": none
-    bool carried;     // vocabulary is the folder of the newest checkpoint
+    bool carried;     // vocabulary is the folder of the checkpoint to resume from
+    // rank 0 only. Checkpoints and exports get these files also where their folder is gone by then:
+    // --keep removes that of the checkpoint to resume from
+    TokenizerFolder tokenizer_files;
     // shared by the ranks of a process; NULL: samples are printed as ids
     const Tokenizer *tokenizer;
     int64_t seq, batch; // positions of a sequence; tokens of a step
