@@ -111,10 +111,12 @@ TEST(train_evaluates_and_samples_on_every_mesh_as_on_one_rank) {
         CHECK_NEAR(val / one, 1, 3e-7);
         CHECK(share == one_share && share > 0.2 && share < 1); // neither by chance nor all right
     }
-    // two micro-batches of three sequences of 16 tokens, and one token more
-    SHELL(0, "1 loss of 2",
-          "head -c 194 val.bin >six.bin && for v in 'val.bin --eval-batches 2' six.bin; do "
-          "$BUILD/train_gpt --init base --threads 1 --micro 3 --val $v | grep 'val loss'; done "
+    // two micro-batches of three sequences of 16 tokens, and one token more; also on a mesh where a
+    // step has fewer sequences
+    SHELL(0, "1 loss of 3",
+          "head -c 194 val.bin >six.bin && for v in 'val.bin --eval-batches 2' six.bin "
+          "'val.bin --eval-batches 2 --ranks 2 --layout dp --batch 32'; do $BUILD/train_gpt "
+          "--init base --threads 1 --exact --micro 3 --val $v | grep 'val loss'; done "
           ">losses && echo $(sort -u losses | wc -l) loss of $(wc -l <losses)");
     // several samples are those of consecutive seeds
     SHELL(0, "",
@@ -172,6 +174,11 @@ TEST(train_stops_at_the_first_value_that_is_not_finite) {
     CHECK(strstr(said, "--resume continues from it") ||
           strstr(said, "--resume continues from an older one, if there is one"));
     SHELL(0, "step_", "ls run");
+    // a weight of the last norm becomes a NaN
+    SHELL(1, "the validation loss is not a number; first tensor that is not finite: parameter ",
+          "mkdir nan && cp run/step_*/config.json run/step_*/model.safetensors nan && "
+          "truncate -s -4 nan/model.safetensors && printf '\\377\\377\\377\\377' "
+          ">>nan/model.safetensors && $BUILD/train_gpt --init nan --val train.bin --threads 1");
 }
 
 /* Threads are pinned to cores: what one thread may use then is not what the machine has. And the
