@@ -105,6 +105,17 @@ int test_in_child(void (*f)(void *), void *arg, char *text, size_t n_text) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+void test_stop(void) {
+    pid_t me = getpid(), waker = fork();
+    if (waker == 0) {
+        sleep(5);
+        kill(me, SIGCONT);
+        _exit(0);
+    }
+    kill(me, SIGSTOP);
+    waitpid(waker, NULL, 0);
+}
+
 bool test_child_prints(const char *file, int line, int status, void (*f)(void *), void *arg,
                        const char *const *words) {
     char text[4096];

@@ -249,6 +249,20 @@ TEST(coll_limit_ends_the_job_with_a_line_per_waiting_rank) {
     CHECK(strstr(text, "s for barrier along all in step 12; not there: rank 0, rank 1, rank 3\n"));
 }
 
+/* Ctrl-Z, or a batch system that suspends a job, stops all ranks while some of them wait. */
+static int all_are_stopped(World *w, UNUSED void *ctx) {
+    coll_barrier(world_comm(w)); // all have started
+    world_set_limit(w, 4);       // of the five seconds; a busy machine takes some itself
+    if (world_rank(w) == 2) usleep(100 * 1000), test_stop();
+    coll_barrier(world_comm(w));
+    return 0;
+}
+
+TEST(coll_limit_leaves_out_the_time_in_which_all_are_stopped) {
+    char text[4096];
+    CHECK_SAYS(in_child(all_are_stopped, text) == 0, "%s", text);
+}
+
 static int one_leaves(World *w, UNUSED void *ctx) {
     coll_barrier(world_comm(w)); // all have started
     if (world_rank(w) == 2) {

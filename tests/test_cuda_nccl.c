@@ -251,6 +251,26 @@ TEST_EMULATED(cuda_nccl_that_stalls_ends_the_job_with_a_line_and_aborts) {
     }
 }
 
+/* All hosts are stopped before the last rank comes to a sum. */
+static int all_are_stopped(World *w, UNUSED void *ctx) {
+    float *x = device_alloc(N * sizeof *x);
+    coll_sum(world_comm(w), COLL_F32, x, N, "first");
+    device_wait();
+    coll_barrier(world_comm(w));
+    world_set_limit(w, 4); // of the five seconds; a busy machine takes some itself
+    if (world_rank(w) == 1) usleep(100 * 1000), test_stop();
+    coll_sum(world_comm(w), COLL_F32, x, N, "dx of up");
+    device_wait();
+    coll_barrier(world_comm(w));
+    device_free(x);
+    return 0;
+}
+
+TEST_EMULATED(cuda_nccl_limit_leaves_out_the_time_in_which_all_are_stopped) {
+    NcclJob job = {.n = 2, .main = all_are_stopped};
+    CHECK_CHILD(0, nccl_job, &job, "");
+}
+
 TEST_EMULATED(cuda_nccl_that_breaks_ends_the_job_with_a_line_and_aborts) {
     for (int i = 0; i < 2; i++) {
         NcclJob job = {4, stay_away, .late = i, .fault = i ? EMU_NCCL_HUNG : EMU_NCCL_BROKEN};

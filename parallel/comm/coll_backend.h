@@ -190,6 +190,9 @@ bool coll_agree(const CollCall *a, const CollCall *b);
 _Noreturn void coll_mismatch(const Comm *c, uint64_t number, const CollCall *mine, int other,
                              const CollCall *theirs);
 enum { COLL_EXPIRED = 75, COLL_TEXT = 256 };
+// seconds. A wait looks at the clock more often: a longer gap means that this process was stopped
+// (Ctrl-Z, a suspended job), and does not count
+enum { COLL_LONGEST_SLEEP = 1 };
 /* Local. Writes and returns a text like: all_reduce "dx of qkv" of 4096 bytes along x. call NULL: a
  * barrier. */
 const char *coll_describe(const Comm *c, const CollCall *call, char text[COLL_TEXT]);

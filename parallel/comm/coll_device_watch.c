@@ -38,8 +38,12 @@ void queue_drain(const CallQueue *q) {
 
 /* ---- the checks of the thread */
 
-bool queue_too_long(double since, double limit) {
-    return coll_expired() || (limit > 0 && now_s() - since > limit);
+double queue_now(const CallQueue *q) {
+    return now_s() - q->stopped;
+}
+
+bool queue_too_long(const CallQueue *q, double since, double limit) {
+    return coll_expired() || (limit > 0 && queue_now(q) - since > limit);
 }
 
 void queue_missing(const Comm *c, const Event *part, char text[QUEUE_TEXT]) {
@@ -77,11 +81,11 @@ static void check_oldest(CallQueue *q) {
     if (q->first == q->end) return;
     Queued *t = &q->at[q->first % MAX_QUEUED];
     const Called *c = under_way(t);
-    if (!c || t->since == 0) t->since = c ? now_s() : 0;
-    if (!c || !queue_too_long(t->since, t->limit)) return;
+    if (!c || t->since == 0) t->since = c ? queue_now(q) : 0;
+    if (!c || !queue_too_long(q, t->since, t->limit)) return;
     char others[QUEUE_TEXT], what[COLL_TEXT];
     queue_missing(c->comm, t->part, others);
-    coll_expire(c->comm, coll_describe(c->comm, &c->call, what), now_s() - t->since, others);
+    coll_expire(c->comm, coll_describe(c->comm, &c->call, what), queue_now(q) - t->since, others);
 }
 
 /* ---- the thread */
@@ -91,8 +95,10 @@ static void *watch(void *ctx) {
     die_adopt_rank(q->name);
     device_set_current(q->device);
     pthread_mutex_lock(&q->lock);
-    while (!q->ends) {
+    for (double last = now_s(), now; !q->ends; last = now) {
         struct timespec t;
+        now = now_s();
+        if (now - last > COLL_LONGEST_SLEEP) q->stopped += now - last;
         forget_done(q);
         if (q->check) q->check(q->ctx);
         check_oldest(q);

@@ -27,7 +27,6 @@ enum { VOLLEY = 16 }; // polls between two sleeps
 static const double spin_for = 20e-6;
 // seconds; waits shorter than this are not reported after a SIGTERM
 static const double term_grace = 0.3;
-static const double longest_sleep = 1; // seconds; a longer one means that this process was stopped
 
 /* MPI state of this process. */
 static struct {
@@ -81,7 +80,7 @@ static void fly(Flight *f) {
         advance_all(w->team);
         if (f->step == FLIGHT_DONE) break;
         double now = now_s();
-        if (now - last > longest_sleep) begin += now - last, job.revived = now;
+        if (now - last > COLL_LONGEST_SLEEP) begin += now - last, job.revived = now;
         last = now;
         double waited = now - begin;
         if (flight_messages != before) moved = now;

@@ -101,17 +101,17 @@ static void check_errors(NcclWorld *n) {
 
 static void check_host_call(const NcclWorld *n) {
     const Comm *c = n->host_call.comm;
-    if (!c || !queue_too_long(n->host_call.since, c->world->limit)) return;
+    if (!c || !queue_too_long(n->device.queue, n->host_call.since, c->world->limit)) return;
     char others[QUEUE_TEXT], what[COLL_TEXT];
     queue_missing(c, NULL, others);
     snprintf(what, sizeof what, "%s along %s", n->host_call.what, comm_label(c));
-    coll_expire(c, what, now_s() - n->host_call.since, others);
+    coll_expire(c, what, queue_now(n->device.queue) - n->host_call.since, others);
 }
 
 void nccl_watch_host(NcclWorld *n, const Comm *c, const char *what) {
     pthread_mutex_lock(&n->device.queue->lock);
     n->host_call.comm = what ? c : NULL, n->host_call.what = what;
-    n->host_call.since = now_s();
+    n->host_call.since = queue_now(n->device.queue);
     pthread_mutex_unlock(&n->device.queue->lock);
 }
 

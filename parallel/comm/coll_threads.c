@@ -169,7 +169,7 @@ static void gate_wait(Comm *c, int stage, Gate *g, uint32_t number, uint32_t tar
                       const CollCall *call) {
     Rendezvous *m = c->impl;
     const ThreadsJob *job = c->world->impl;
-    double begin = now_s(), looked = 0;
+    double begin = now_s(), last = begin, looked = 0;
     double *waited = &slot_of(c)->waited;
     for (bool yielded = job->spin > 0 || *waited > brief;; yielded = true) {
         bool there = false;
@@ -177,7 +177,10 @@ static void gate_wait(Comm *c, int stage, Gate *g, uint32_t number, uint32_t tar
             there = (int32_t)(atomic_load_explicit(&g->count, memory_order_acquire) - target) >= 0;
             if (!there) pause_cpu();
         }
-        double seconds = now_s() - begin;
+        double now = now_s();
+        if (now - last > COLL_LONGEST_SLEEP) begin += now - last;
+        last = now;
+        double seconds = now - begin;
         if (there) {
             *waited = seconds;
             return;
