@@ -249,7 +249,7 @@ TEST(tfevents_first_record_is_the_known_one) {
 
 TEST(metrics_event_file_is_whole) {
     MetricsFiles f = files_in(test_tmpdir());
-    run(f, 0, 20);
+    run(f, 7, 20);
     DIR *d = opendir(f.tensorboard);
     CHECK(d);
     int found = 0;
@@ -257,8 +257,9 @@ TEST(metrics_event_file_is_whole) {
         if (strncmp(e->d_name, "events.out.tfevents.", 20) != 0) continue;
         size_t n = 0;
         char *p = test_read(test_path("%s/%s", f.tensorboard, e->d_name), &n);
-        // version, start, 20 steps, 2 evaluations, 2 samples
-        CHECK(count_records((uint8_t *)p, n) == 26 && memmem(p, n, "val/loss", 8));
+        // version, start at step 8, 13 steps, 2 evaluations, 2 samples
+        CHECK(count_records((uint8_t *)p, n) == 19 && memmem(p, n, "val/loss", 8));
+        CHECK(memmem(p, n, "\x10\x08\x3a\x02\x08\x01", 6));
         mem_free(p), found++;
     }
     closedir(d);
