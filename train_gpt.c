@@ -178,8 +178,8 @@ bool run_train_on(Run *r) {
         if (r->o->profile && r->lead) profile_begin(&r->m);
         world_count_reset(r->world);
         train_step(r);
-        if (r->o->count && before + 1 == r->o->steps) run_print_counts(r);
-        if (r->o->profile && r->lead) profile_end(&r->m);
+        if (r->o->count && r->state.step == r->o->steps) run_print_counts(r);
+        if (r->o->profile && r->lead) profile_end(&r->m, r->state.step > before);
         run_trace_after(r);
     }
     after_step(r);

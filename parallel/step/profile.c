@@ -24,6 +24,7 @@ static double begun, steps_s; // start time of this step; seconds of all steps b
 typedef struct Call {
     int row;
     Moment begin, end;
+    double flops;
 } Call;
 
 static const DeviceClock *device; // NULL: kernels run on the host, while they are called
@@ -49,10 +50,8 @@ static void add(void *ctx, const StepSpan *s) {
         rows[n_rows++] = (Row){0};
         memcpy(rows[i].name, name, sizeof name);
     }
-    rows[i].calls++;
-    rows[i].flops += s->flops;
     mem_grow(calls, n_calls, max_calls);
-    calls[n_calls++] = (Call){i, s->begin, s->end};
+    calls[n_calls++] = (Call){i, s->begin, s->end, s->flops};
 }
 
 static double seconds(Moment m) {
@@ -67,12 +66,15 @@ void profile_begin(Model *m) {
     begun = now_s();
 }
 
-void profile_end(Model *m) {
+void profile_end(Model *m, bool whole) {
     m->hook = NULL;
     if (device) device->end();
-    for (const Call *c = calls; c < calls + n_calls; c++)
-        rows[c->row].s += seconds(c->end) - seconds(c->begin);
+    for (const Call *c = calls; whole && c < calls + n_calls; c++) {
+        Row *r = &rows[c->row];
+        r->calls++, r->flops += c->flops, r->s += seconds(c->end) - seconds(c->begin);
+    }
     n_calls = 0;
+    if (!whole) return;
     if (n_steps++ == 0)
         n_rows = 0;
     else
