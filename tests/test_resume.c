@@ -154,6 +154,12 @@ static void resume_outer(const char *more) {
                 "--eval-batches 2 --sample-every 3 --sample-tokens 4",
                 run) == 0);
     CHECK(strstr(said, "step 15: val loss") && same_end(dir, "whole", "seen", 16));
+    // the last step is followed by an outer step, also where nothing is saved
+    CHECK(shell(dir, GPT2,
+                "$RUN %s --steps 6 --export-hf alone && $RUN %s --steps 6 --save end --save-every "
+                "0 --export-hf saved "
+                "&& cmp alone/model.safetensors saved/model.safetensors",
+                run, run) == 0);
 }
 
 TEST(resume_is_bit_identical_with_an_outer_loop) {

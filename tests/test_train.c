@@ -181,6 +181,23 @@ TEST(train_stops_at_the_first_value_that_is_not_finite) {
           ">>nan/model.safetensors && $BUILD/train_gpt --init nan --val train.bin --threads 1");
 }
 
+/* Every step has the same four sequences and --exact sums them in any order alike: the loss is that
+ * of the step before exactly if that step made no update. */
+TEST(train_leaves_out_the_updates_of_outliers) {
+    static const char *const limits[][2] = {{"loss", "4"}, {"norm", "6"}}; // columns of z-scores
+    const char *dir = shell_directory_of_chains(N_TOKENS);
+    for (EACH(limit, limits))
+        SHELL(
+            0, "",
+            "head -c 66 train.bin >four.bin && $BUILD/train_gpt --train four.bin --model "
+            "layers=1,heads=1,channels=8,seq=8,vocab=61 --micro 4 --steps 250 --lr 0.1 --schedule "
+            "constant --clip 0 --exact --threads 1 --skip-%s-z 1 --csv log.csv && "
+            "awk -F, -v z=%s 'NR > 2 { wrong += skipped != ($3 == loss) } "
+            "NR > 1 { wrong += ($z > 1) != $11; n += skipped = $11; loss = $3 } "
+            "END { exit wrong || !n }' log.csv",
+            (*limit)[0], (*limit)[1]);
+}
+
 /* Threads are pinned to cores: what one thread may use then is not what the machine has. And the
  * numbers of a record agree with one another. */
 TEST(train_records_the_cores_whatever_the_threads) {
