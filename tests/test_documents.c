@@ -40,14 +40,19 @@ static bool write_text(const char *dir, const char *name, const char *text) {
     "--steps 1 --save out && "
 
 TEST(init_keeps_where_texts_end_through_checkpoint_and_export) {
-    SHELL_IN(test_tmpdir(), 0, "",
-             SMALL_RUN
-             "run --init out --train t_train.bin --steps 1 --export-hf hf && "
-             "run --init hf --train t_train.bin --steps 1 --save again && run --resume "
-             "--train t_train.bin --steps 2 --save again && for f in out/step_00000001 hf "
-             "again/step_00000001 again/step_00000002; do grep '_token_id\": 259' "
-             "$f/config.json $f/generation_config.json || exit 9; done");
+    const char *dir = test_tmpdir();
+    SHELL(0, "",
+          SMALL_RUN "run --init out --train t_train.bin --steps 1 --export-hf hf && "
+                    "run --init hf --train t_train.bin --steps 1 --save again && run --resume "
+                    "--train t_train.bin --steps 2 --save again && for f in out/step_00000001 hf "
+                    "again/step_00000001 again/step_00000002; do grep '_token_id\": 259' "
+                    "$f/config.json $f/generation_config.json || exit 9; done");
     CHECK_SAYS(test_count(said, "_token_id\": 259") == 16, "%s", said);
+    // the model's own id goes before the tokenizer's
+    SHELL(0, "\"eos_token_id\": 7",
+          "sed -i 's/\"eos_token_id\": 259/\"eos_token_id\": 7/' hf/*config.json && "
+          "$BUILD/train_gpt --threads 1 --micro 2 --ledger none --init hf --train t_train.bin "
+          "--steps 1 --export-hf own && grep eos_token_id own/generation_config.json");
 }
 
 TEST(init_that_is_contradicted_or_missing_is_named) {
