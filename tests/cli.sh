@@ -95,6 +95,8 @@ works "the record of a checkpoint" train_gpt --config ckpt/step_00000004 --save 
     --json third.jsonl
 works "it trains the same, too" test "$(losses third.jsonl)" = "$(losses log.jsonl)"
 refuses 2 "that file is an input (log.jsonl)" train_gpt --config log.jsonl --save fourth
+works "the record that it continues" train_gpt --config third.jsonl --resume --steps 6 --csv ''
+works "it is one record" test "$(grep -c '"loss"' third.jsonl)" = 6
 refuses 2 "cannot read nowhere.conf" train_gpt --config nowhere.conf
 works "a version" train_gpt --version
 works "its lines" test "$(cut -d' ' -f1 out | tr '\n' ' ')" = "train_gpt kernels MPI CUDA "

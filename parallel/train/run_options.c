@@ -12,8 +12,11 @@
 /* Before any input is opened: no input may be an output, and no two outputs the same file. */
 static void claim_outputs(const Options *o) {
     Err e;
+    struct stat st;
     char *hf[EXPORT_FILES];
     weights_export_paths(o->export_hf, hf);
+    // a run that resumes continues the record that --config names
+    if (o->resume && stat(o->config, &st) == 0) claim_input_end(st.st_dev, st.st_ino);
     const struct {
         const char *what, *path;
     } outputs[] = {{"--json", o->json},
