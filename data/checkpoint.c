@@ -153,10 +153,10 @@ bool checkpoint_config(const char *path, Config *c, Err *e) {
 
 /* The step of "step_00001000", or -1. */
 static int64_t step_of(const char *name) {
-    char *end;
-    if (strncmp(name, "step_", 5) != 0 || name[5] < '0' || name[5] > '9') return -1;
-    long long step = strtoll(name + 5, &end, 10);
-    return *end ? -1 : step;
+    char same[32];
+    long long step = strncmp(name, "step_", 5) == 0 ? strtoll(name + 5, NULL, 10) : -1;
+    snprintf(same, sizeof same, "step_%08lld", step);
+    return strcmp(name, same) == 0 ? step : -1;
 }
 
 static char *step_build_path(const char *save_dir, int64_t step) {

@@ -94,6 +94,11 @@ TEST(checkpoint_rotation_keeps_last_and_every) {
     o.keep_last = 1, o.keep_every = 0;
     CHECK(save(dir, 8, &a, &o, NULL));
     CHECK(has_step(dir, 8) && count_names(dir) == 2);
+    // what a user made is no checkpoint, though strtoll would read it so
+    CHECK(mkdir(test_path("%s/step_8", dir), 0777) == 0);
+    o.keep_last = 2;
+    CHECK(save(dir, 9, &a, &o, NULL));
+    CHECK(has_step(dir, 8) && count_names(dir) == 4);
 }
 
 TEST(checkpoint_copies_further_files) {
