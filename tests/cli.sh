@@ -95,6 +95,8 @@ works "the record of a checkpoint" train_gpt --config ckpt/step_00000004 --save 
     --json third.jsonl
 works "it trains the same, too" test "$(losses third.jsonl)" = "$(losses log.jsonl)"
 refuses 2 "that file is an input (log.jsonl)" train_gpt --config log.jsonl --save fourth
+works "a question beside the command of a finished run" train_gpt --config third.jsonl --memory \
+    --json '' --csv ''
 works "the record that it continues" train_gpt --config third.jsonl --resume --steps 6 --csv ''
 works "it is one record" test "$(grep -c '"loss"' third.jsonl)" = 6
 refuses 2 "cannot read nowhere.conf" train_gpt --config nowhere.conf

@@ -257,6 +257,8 @@ static char *find_checkpoint(Run *r) {
         die_usage("--save %s is a checkpoint: name the folder that holds it; --resume takes the "
                   "newest one there",
                   r->o->save);
+    bool asks = r->o->memory || r->o->listing || r->o->plan; // prints and exits, writes nothing
+    if (asks && !r->o->resume) return NULL;
     int64_t step;
     char *path = checkpoint_latest(r->o->save, &step, &r->group);
     if (path && !r->o->resume)
