@@ -212,14 +212,15 @@ first() {
 
 # mpi_yield_when_idle 1: each host believes that it owns all cores.
 run_mpi() {
-    local hosts=$1 ranks=$2 list
+    local hosts=$1 ranks=$2 list launcher_card=prte_if_include
     shift 2
+    [[ $(mpirun --version) != *"Open MPI) 4"* ]] || launcher_card=oob_tcp_if_include
     [ -z "${FIRST:-}" ] || set -- "$me" first "$@"
     list=$(for ((i = 0; i < hosts; i++)); do printf 'h%d:%d,' $i "$ranks"; done)
     on h0 "cd $(printf '%q' "$PWD"); exec mpirun --allow-run-as-root --timeout ${LIMIT_S:-60} \
         --host ${list%,} -np $((hosts * ranks)) \
         --map-by ppr:$ranks:node --bind-to none --oversubscribe \
-        --mca plm_rsh_agent '$me on' --mca oob_tcp_if_include ctl \
+        --mca plm_rsh_agent '$me on' --mca $launcher_card ctl \
         --mca pml ob1 --mca btl self,vader,tcp --mca btl_tcp_if_include data \
         --mca mpi_yield_when_idle 1 $(printf '%q ' "$@")" </dev/null
 }
