@@ -360,7 +360,7 @@ static void send_to_processes(const Call *c) {
  * discarded. */
 static void run_own_part(const Call *c) {
     int size = c->clique->size;
-    Asked *asked[RANKS];
+    Asked *asked[RANKS] = {NULL}; // gcc with -flto believes that size may be 0
     char *nowhere[RANKS] = {NULL};
     for (int r = 0; r < size; r++) {
         Sent *of = sent_by(c, r);
