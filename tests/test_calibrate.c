@@ -115,8 +115,7 @@ TEST(calibration_knows_what_was_listed_alike_on_all_ranks) {
             CHECK(calibration_collective(r.c[i], &all_ranks, (CollOp)op, 5000, &s) && s > 0 &&
                   s < 1);
         // threads move bytes while they wait, and at no other time
-        CHECK(calibration_find_collective(r.c[i], &all_ranks.place, COLL_ALL_REDUCE)->slowdown ==
-              100);
+        CHECK(r.c[i]->slowdown[0] == 100);
     }
     CHECK(r.c[0]->slowest >= 1);
 }
@@ -477,7 +476,7 @@ static double slowdown_of(double share, double oversubscription) {
     r.oversubscription = oversubscription;
     cache_in(test_tmpdir());
     run(&r);
-    return calibration_find_collective(r.c[0], &all_ranks.place, COLL_ALL_REDUCE)->slowdown;
+    return r.c[0]->slowdown[0];
 }
 
 TEST(calibration_knows_how_much_kernels_lose_beside_collectives) {
@@ -634,7 +633,6 @@ TEST(calibration_says_what_it_cannot_derive) {
                                               .n = 1,
                                               .most = 100,
                                               .measured = COLL_SMALL,
-                                              .slowdown = 1,
                                               .bytes = {COLL_SMALL},
                                               .seconds = {1e-6}});
     CHECK(!calibrate_derived(c, &flat, &list)); // nothing of the kind
@@ -776,8 +774,9 @@ TEST(calibration_looks_for_the_largest_collective_inside_and_across_nodes) {
     CalibrateList list = {.group = g, .most = most, .n_groups = 4};
     int at;
     CollOp op;
-    CHECK(calibrate_largest(&list, 4, true, &at, &op) == 1 << 22);
+    Machine nodes_of_4 = {.ranks_per_node = 4};
+    CHECK(calibrate_largest(&list, &nodes_of_4, true, &at, &op) == 1 << 22);
     CHECK(at == 2 && op == COLL_REDUCE_SCATTER);
-    CHECK(calibrate_largest(&list, 4, false, &at, &op) == 1 << 20);
+    CHECK(calibrate_largest(&list, &nodes_of_4, false, &at, &op) == 1 << 20);
     CHECK(at == 1 && op == COLL_ALL_REDUCE);
 }

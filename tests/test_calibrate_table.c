@@ -22,12 +22,11 @@ static Calibration *some_table(void) {
                       .n = 3,
                       .most = 5000,
                       .measured = i == 2 ? 0 : 5000,
-                      .slowdown = 1.25,
                       .bytes = {256, 1000, 5000},
                       .seconds = {1e-6, 1e-6, 1e-5 / 3}};
         calibration_add_collective(c, &s);
     }
-    c->slowest = 1.5, c->oversubscription = 1.25;
+    c->slowest = 1.5, c->oversubscription = 1.25, c->slowdown[1] = 1.75;
     c->links = (Links){2, {1e-6, 4e9}, {2e-5, 1e8}, {5e-3, 2e7}};
     strcpy(c->measured, "2026-01-31T12:00:00Z");
     return c;
@@ -39,7 +38,7 @@ TEST(calibration_is_read_back_as_it_was_written) {
     OWNED(test_mem_end) char *text = calibration_print(a, "key");
     CHECK(calibration_parse(b, text, strlen(text), "key", &e));
     CHECK(test_same_calibration(a, b) && b->n_works == 9 && b->n_collectives == 3);
-    CHECK(b->collective[0].slowdown == 1.25 && b->slowest == 1.5 && b->oversubscription == 1.25);
+    CHECK(b->slowdown[1] == 1.75 && b->slowest == 1.5 && b->oversubscription == 1.25);
     for (int i = 0; i < 9; i++) CHECK(calibration_find_work(b, &a->work[i].work) == &b->work[i]);
     CHECK(memcmp(&a->links, &b->links, sizeof(Links)) == 0); // racks among them
     CHECK(!calibration_parse(b, text, strlen(text), "other key", &e));
@@ -97,11 +96,11 @@ TEST(calibration_refuses_more_entries_than_are_measured) {
 TEST(calibration_refuses_numbers_that_no_measurement_gives) {
     static const char *const bad[][2] = {{"\"kind\": 0", "\"kind\": 99"},
                                          {"\"rows\": 40", "\"rows\": -1"},
-                                         {"\"beside\": 1.25", "\"beside\": 0.5"},
+                                         {"1.75", "-1.75"},
                                          {"\"slowest\": 1.5", "\"slowest\": 0.5"},
                                          {"256.0", "1000.0"},
                                          {"\"op\": 0", "\"op\": 99"},
-                                         {"\"calibration\": 13", "\"calibration\": 1"},
+                                         {"\"calibration\": 14", "\"calibration\": 1"},
                                          {"12:00:00Z", "12:00:00.000000Z"},
                                          {"\"fixed\": ", "\"fixed\": -"},
                                          {"\"most\": 5000", "\"most\": \"5000\""}};

@@ -142,17 +142,11 @@ static Comm *comm_at(World *w, const CollGroup *g) {
     return c;
 }
 
-/* Does a group span nodes? By the machine's ranks per node, which all ranks know alike; this node
- * may have more. */
-static bool is_across(const Bench *b, const Placement *p) {
-    return placement_extent(p) >= b->where->machine->ranks_per_node;
-}
-
-/* CollCost.slowdown of groups inside a node, or across nodes: one number for each of the two,
- * measured with the largest listed collective, or with so much of it as takes some 10 ms. (A small
- * one spends most of its time on handshakes.) 100, nothing is hidden, in three cases: between
- * threads, whose collectives do not progress beside kernels; inside a node whose ranks share cores,
- * as the copies need the cores that compute; and if no such collective is listed. */
+/* Calibration.slowdown of groups inside a node, or across nodes: measured with the largest listed
+ * collective, or with so much of it as takes some 10 ms. (A small one spends most of its time on
+ * handshakes.) 0 if no such collective is listed. 100, nothing is hidden, in two cases: between
+ * threads, whose collectives do not progress beside kernels; and inside a node whose ranks share
+ * cores, as the copies need the cores that compute. */
 static double slowdown_of(Bench *b, bool across) {
     const double nothing = 100, some = 10e-3; // seconds of the collective
     int group;
@@ -160,12 +154,8 @@ static double slowdown_of(Bench *b, bool across) {
     double seconds;
     if (!b->where->world->backend->polled || (b->c->oversubscription > 1 && !across))
         return nothing;
-    for (int i = 0; i < b->c->n_collectives; i++) // measured for an earlier list
-        if (is_across(b, &b->c->collective[i].place) == across && b->c->collective[i].slowdown > 0)
-            return b->c->collective[i].slowdown;
-    int64_t most =
-        calibrate_largest(b->list, b->where->machine->ranks_per_node, across, &group, &op);
-    if (most < 1) return nothing;
+    int64_t most = calibrate_largest(b->list, b->where->machine, across, &group, &op);
+    if (most < 1) return 0;
     if (most > BESIDE_BYTES) most = BESIDE_BYTES;
     const CollGroup *g = &b->list->group[group];
     while (most > COLL_SMALL && calibration_collective(b->c, g, op, most, &seconds) &&
@@ -176,14 +166,6 @@ static double slowdown_of(Bench *b, bool across) {
     double slowdown = measure_slowdown(b, comm, op, most);
     comm_free(comm);
     return slowdown;
-}
-
-static void measure_slowdowns(Bench *b) {
-    double slowdown[2]; // of groups inside a node, across nodes
-    for (int across = 0; across < 2; across++) slowdown[across] = slowdown_of(b, across);
-    for (int i = 0; i < b->c->n_collectives; i++)
-        if (b->c->collective[i].slowdown == 0)
-            b->c->collective[i].slowdown = slowdown[is_across(b, &b->c->collective[i].place)];
 }
 
 static void measure_size(Bench *b, CollJob *job, int64_t bytes) {
@@ -233,7 +215,7 @@ static void measure_bandwidths(Bench *b, int n, double until) {
 }
 
 static void measure_collectives(Bench *b) {
-    const double reserve = 0.1; // of the time, for measure_slowdowns
+    const double reserve = 0.1; // of the time, for slowdown_of
     double until = end_share * b->where->budget, left = until - b->meter.elapsed;
     int n = measure_latencies(b, b->meter.elapsed + latency_share * left);
     measure_bandwidths(b, n, until - reserve * left);
@@ -246,7 +228,8 @@ static void measure_collectives(Bench *b) {
         if (!shared) comm_free(job->comm);
     }
     calibrate_fill(b->c, b->where->machine, b->list);
-    measure_slowdowns(b);
+    for (int across = 0; across < 2; across++)
+        if (b->c->slowdown[across] == 0) b->c->slowdown[across] = slowdown_of(b, across);
 }
 
 /* Adds entries for works for which there was no time, from the nearest measured work of their kind.

@@ -61,9 +61,6 @@ typedef struct CollCost {
     int n;            // points
     int64_t most;     // bytes that were asked for
     int64_t measured; // bytes up to which points are measured; 0: all are derived
-    // time of kernels while the collective is under way, relative to kernels alone; 100: no kernel
-    // can hide it
-    double slowdown;
     double bytes[COLL_POINTS], seconds[COLL_POINTS]; // [n], both ascend
 } CollCost;
 
@@ -76,7 +73,10 @@ struct Calibration {
     // Machine.oversubscription; 0: not known. Above 1 a work lasts until the last of the ranks that
     // share a core has done it.
     double oversubscription;
-    double slowest;    // kernel time of the slowest rank relative to the mean
+    double slowest; // kernel time of the slowest rank relative to the mean
+    // [machine_across] time of kernels while a collective inside a node, or across nodes, is under
+    // way, relative to kernels alone; 100: no kernel can hide it; 0: not measured
+    double slowdown[2];
     double seconds;    // that measuring took; 0: from the cache
     char measured[24]; // time of the last measurement: "2026-01-31T12:00:00Z"
 };

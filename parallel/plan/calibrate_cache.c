@@ -14,7 +14,7 @@
 #include "base/rng.h"
 #include "parallel/plan/calibrate_parts.h"
 
-enum { VERSION = 13, MOST_ENTRIES = 1 << 16, MOST_BYTES = 64 << 20 };
+enum { VERSION = 14, MOST_ENTRIES = 1 << 16, MOST_BYTES = 64 << 20 };
 
 /* ---- JSON */
 
@@ -99,7 +99,6 @@ static void walk_collective(Walk *k, Calibration *c, int i) {
     walk_place(k, &s.place);
     s.most = whole(k, "most", s.most, 1, large);
     s.measured = whole(k, "measured", s.measured, 0, large);
-    s.slowdown = real(k, "beside", s.slowdown, 1, 1e3);
     int n = numbers(k, "bytes", s.bytes, s.n, COLL_POINTS, 1, (double)large);
     k->ok &= n == numbers(k, "seconds", s.seconds, s.n, COLL_POINTS, 0, long_time);
     s.n = n;
@@ -133,6 +132,7 @@ static void walk_list(Walk *k, const char *key, Calibration *c, int n,
 static void walk(Walk *k, Calibration *c) {
     c->slowest = real(k, "slowest", c->slowest, 1, 1e3);
     c->oversubscription = real(k, "oversubscription", c->oversubscription, 0, 1e3);
+    k->ok &= numbers(k, "slowdown", c->slowdown, 2, 2, 0, 1e3) == 2;
     c->links.rack_nodes = (int)whole(k, "rack_nodes", c->links.rack_nodes, 0, INT32_MAX);
     walk_link(k, "node", &c->links.node);
     walk_link(k, "rack", &c->links.rack);

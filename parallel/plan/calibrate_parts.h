@@ -114,8 +114,8 @@ void calibrate_extend(CollCost *cost, const Machine *m);
 void calibrate_fill(Calibration *c, const Machine *m, const CalibrateList *list);
 
 /* Local, pure. Bytes of the largest listed collective, its group and op. across: of groups that
- * span several nodes; else of groups inside a node of `neighbours` ranks. 0: there is none. */
-int64_t calibrate_largest(const CalibrateList *list, int neighbours, bool across, int *group,
+ * span several nodes (machine_across); else of groups inside a node. 0: there is none. */
+int64_t calibrate_largest(const CalibrateList *list, const Machine *m, bool across, int *group,
                           CollOp *op);
 
 #endif

@@ -181,7 +181,7 @@ static bool derive(const Calibration *c, const Machine *m, const CollGroup *g, C
     double first = formula(m, &g->place, op, COLL_SMALL);
     double from = fmin(fmax(scale.large_from, 2 * COLL_SMALL), (double)most);
     const double size[] = {COLL_SMALL, from, sqrt(from * (double)most), (double)most};
-    *out = (CollCost){.place = g->place, .op = op, .most = most, .slowdown = nearest->slowdown};
+    *out = (CollCost){.place = g->place, .op = op, .most = most};
     for (int i = 0; i < 4; i++) {
         double more = scale.bytes * (formula(m, &g->place, op, size[i]) - first);
         if (i > 0 && size[i] <= out->bytes[out->n - 1]) continue;

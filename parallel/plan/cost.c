@@ -281,7 +281,7 @@ static OpCost collective_cost(const Program *p, const Op *op, const Machine *m,
     double load = machine_collective(m, &g, &s);
     OpCost c = {.seconds = machine_collective_in_turn(m, &g, &s, load),
                 .load = load,
-                .slowdown = machine_slowdown(m, &g, &s),
+                .slowdown = machine_slowdown(m, &g),
                 .level = machine_level(m, &g)};
     c.wire = c.seconds;
     if (machine_high_latency(m, &g)) {

@@ -265,10 +265,13 @@ static double formula_seconds(const Machine *m, const Spread *s, CollOp op, int 
     return rooted(op) ? t : min_f64(t, by_levels(m, s->fewest, op, p, n));
 }
 
-double machine_slowdown(const Machine *m, const CollGroup *g, const Collective *c) {
-    const CollCost *s =
-        m->measured ? calibration_find_collective(m->measured, &g->place, c->op) : NULL;
-    return s ? s->slowdown : m->slowdown;
+bool machine_across(const Machine *m, const CollGroup *g) {
+    return placement_extent(&g->place) >= m->ranks_per_node;
+}
+
+double machine_slowdown(const Machine *m, const CollGroup *g) {
+    double measured = m->measured ? m->measured->slowdown[machine_across(m, g)] : 0;
+    return measured > 0 ? measured : m->slowdown;
 }
 
 double machine_collective(const Machine *m, const CollGroup *g, const Collective *c) {

@@ -106,9 +106,12 @@ const Kernels *machine_kernels(const Machine *m, bool bf16);
 static inline bool machine_fits(const Machine *m, int64_t bytes) {
     return m->memory == 0 || bytes <= m->memory;
 }
-/* Local, pure. Time of kernels while such a collective is in flight, relative to kernels alone; 1:
- * it does not slow them. */
-double machine_slowdown(const Machine *m, const CollGroup *g, const Collective *c);
+/* Local, pure. Does a group span nodes? By ranks_per_node, which all ranks know alike; a node may
+ * have more. */
+bool machine_across(const Machine *m, const CollGroup *g);
+/* Local, pure. Time of kernels while a collective of the group is in flight, relative to kernels
+ * alone; 1: it does not slow them. */
+double machine_slowdown(const Machine *m, const CollGroup *g);
 /* Local, pure. Do two groups have equally many ranks in the units of every level? Then a collective
  * costs the same in both. */
 bool machine_alike(const Machine *m, const CollGroup *a, const CollGroup *b);
