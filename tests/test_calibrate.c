@@ -16,8 +16,13 @@ static Work small_works[N_SMALL] = {
     {.kind = WORK_NORM, .rows = 40, .size = {24}},
     {.kind = WORK_ACT, .rows = 2000},
 };
-static CollGroup all_ranks = {.place = {1, {RANKS}, {1}}, .size = RANKS, .label = "x"};
-static int64_t all_ops[1][N_COLL_OPS] = {{9000, 9000, 9000, 9000, 9000, 9000}};
+#define ALL_RANKS                                                                                  \
+    { .place = {1, {RANKS}, {1}}, .size = RANKS, .label = "x" }
+static CollGroup all_ranks = ALL_RANKS;
+static ListedCollective all_ops[N_COLL_OPS] = {
+    {ALL_RANKS, COLL_ALL_GATHER, 9000}, {ALL_RANKS, COLL_REDUCE_SCATTER, 9000},
+    {ALL_RANKS, COLL_ALL_REDUCE, 9000}, {ALL_RANKS, COLL_BROADCAST, 9000},
+    {ALL_RANKS, COLL_REDUCE, 9000},     {ALL_RANKS, COLL_SHIFT, 9000}};
 
 typedef struct Heard {
     int times;
@@ -60,11 +65,16 @@ static const Machine flat = {
 static Run small_run(const char *key) {
     return (Run){.list = {.work = small_works,
                           .n_works = N_SMALL,
-                          .group = &all_ranks,
-                          .most = all_ops,
-                          .n_groups = 1},
+                          .collective = all_ops,
+                          .n_collectives = N_COLL_OPS},
                  .key = key,
                  .budget = 20};
+}
+
+/* Lists one collective of all ranks. */
+static void list_one(Run *r, ListedCollective *c, CollOp op, int64_t most) {
+    *c = (ListedCollective){all_ranks, op, most};
+    r->list.collective = c, r->list.n_collectives = 1;
 }
 
 static int rank_main(World *w, void *ctx) {
@@ -153,8 +163,7 @@ TEST(calibration_reports_its_progress) {
 TEST(calibration_measures_only_what_is_missing) {
     cache_in(test_tmpdir());
     OWNED(run_free) Run few = small_run("a machine"), all = few;
-    int64_t one_op[1][N_COLL_OPS] = {{9000}};
-    few.list.n_works = 1, few.list.most = one_op;
+    few.list.n_works = few.list.n_collectives = 1;
     run(&few), run(&all);
     CHECK(few.c[0]->n_works == 1 && few.c[0]->n_collectives == 1);
     CHECK(all.c[0]->n_works == N_SMALL && all.c[0]->n_collectives == N_COLL_OPS);
@@ -316,7 +325,7 @@ TEST(calibration_extends_a_kernel_whose_measurements_do_not_differ) {
     k.matmul = matmul_of_any_rows;
     cache_in(test_tmpdir());
     OWNED(run_free) Run r = small_run("a machine");
-    r.kernels = &k, r.list.work = &work, r.list.n_works = 1, r.list.n_groups = 0;
+    r.kernels = &k, r.list.work = &work, r.list.n_works = 1, r.list.n_collectives = 0;
     run(&r);
     CHECK(calibration_work(r.c[0], &work, &s) && s > 4e-3 * 4);
 }
@@ -340,7 +349,7 @@ TEST(calibration_measures_large_matmuls_by_a_part_of_their_weights) {
     for (int tries = 0; tries < 10 && !near; tries++) { // on a busy machine a sleeper wakes late
         cache_in(test_tmpdir());
         OWNED(run_free) Run r = small_run("a machine");
-        r.kernels = &k, r.list.work = &work, r.list.n_works = 1, r.list.n_groups = 0;
+        r.kernels = &k, r.list.work = &work, r.list.n_works = 1, r.list.n_collectives = 0;
         run(&r);
         CHECK(calibration_work(r.c[0], &work, &s));
         near = fabs(s / of_weights(work.K, work.N) - 1) < 0.2;
@@ -395,11 +404,11 @@ static void run_on_link(Run *r, double latency, double rate, double label) {
 /* How many times too long the worst price of a link is, with 1 ms for the processor; INFINITY: one
  * is too short, or bandwidth was not measured. */
 static double worst_price(double latency, double rate) {
-    int64_t most[1][N_COLL_OPS] = {
-        [0][COLL_ALL_GATHER] = 1 << 20, [0][COLL_REDUCE_SCATTER] = 1 << 20};
+    ListedCollective most[] = {{all_ranks, COLL_ALL_GATHER, 1 << 20},
+                               {all_ranks, COLL_REDUCE_SCATTER, 1 << 20}};
     double worst = 0, s = 0;
     OWNED(run_free) Run r = small_run("a slow link");
-    r.list.most = most, r.budget = 2;
+    r.list.collective = most, r.list.n_collectives = N_OF(most), r.budget = 2;
     run_on_link(&r, latency, rate, rate);
     for (int64_t bytes = 256; bytes <= 1 << 20; bytes *= 16)
         for (CollOp op = 0; op <= COLL_REDUCE_SCATTER; op++) {
@@ -426,13 +435,13 @@ TEST(calibration_knows_latency_and_bandwidth_however_slow_links_are) {
 
 /* Two latencies more above a size: what lies between two points on its sides was in between. */
 TEST(calibration_knows_the_size_above_which_a_rendezvous_is_needed) {
-    int64_t most[1][N_COLL_OPS] = {[0][COLL_ALL_GATHER] = 1 << 20};
+    ListedCollective gather;
     double below = INFINITY, above;
     link_eager = RANKS * (64 << 10);
     // sleepers never wake early; on a busy machine they wake late, but not in every measurement
     for (int tries = 0; tries < 8 && below >= on_link(170 << 10) + 4e-3; tries++) {
         OWNED(run_free) Run r = small_run("a slow link");
-        r.list.most = most, r.budget = 2;
+        list_one(&r, &gather, COLL_ALL_GATHER, 1 << 20), r.budget = 2;
         run_on_link(&r, 5e-3, 100e6, 100e6);
         CHECK(calibration_collective(r.c[0], &all_ranks, COLL_ALL_GATHER, 170 << 10, &below));
         CHECK(calibration_collective(r.c[0], &all_ranks, COLL_ALL_GATHER, 240 << 10, &above));
@@ -465,14 +474,15 @@ static void matmul_of_3_ms(UNUSED Team *t, UNUSED const Matmul *p) {
 
 static double slowdown_of(double share, double oversubscription) {
     static CollBackend backend;
-    int64_t most[1][N_COLL_OPS] = {[0][COLL_ALL_REDUCE] = 9000};
+    ListedCollective reduce;
     Kernels k = *kernels_cpu(NULL);
     k.matmul = matmul_of_3_ms;
     backend = coll_threads, backend.polled = true;
     backend.start = beside_start, backend.wait = beside_wait;
     hidden_share = share;
     OWNED(run_free) Run r = small_run("a polled machine");
-    r.backend = &backend, r.kernels = &k, r.list.n_works = 0, r.list.most = most;
+    r.backend = &backend, r.kernels = &k, r.list.n_works = 0;
+    list_one(&r, &reduce, COLL_ALL_REDUCE, 9000);
     r.oversubscription = oversubscription;
     cache_in(test_tmpdir());
     run(&r);
@@ -495,12 +505,13 @@ TEST(calibration_knows_how_much_kernels_lose_beside_collectives) {
 /* 10 s for each collective that was asked for, and half a second for all: as much as fits is
  * measured, the rest derived from it. */
 static bool derived_in_time(double budget) {
-    int64_t most[1][N_COLL_OPS];
+    ListedCollective most[N_COLL_OPS];
     double s;
     bool ok = true, some = false;
-    for (int op = 0; op < N_COLL_OPS; op++) most[0][op] = 64 << 20;
+    for (CollOp op = 0; op < N_COLL_OPS; op++)
+        most[op] = (ListedCollective){all_ranks, op, 64 << 20};
     OWNED(run_free) Run r = small_run("a slow link");
-    r.list.most = most, r.budget = budget;
+    r.list.collective = most, r.budget = budget;
     run_on_link(&r, 2e-3, 6e6, 6e6);
     for (CollOp op = 0; op < N_COLL_OPS; op++) {
         int64_t reach = calibration_find_collective(r.c[0], &all_ranks.place, op)->measured;
@@ -527,12 +538,11 @@ TEST(calibration_keeps_its_budget_on_slow_links_and_derives_the_rest) {
 TEST(calibration_measures_one_of_all_groups_that_lie_alike) {
     Machine m = flat;
     m.nodes = m.ranks = m.level[0].ranks = 4, m.ranks_per_node = 1;
-    CollGroup g[] = {{.place = {1, {2}, {1}}, .size = 2, .label = "x"},
-                     {.place = {1, {2}, {2}}, .size = 2, .label = "y"},
-                     {.place = {1, {4}, {1}}, .size = 4, .label = "d"}};
-    int64_t most[3][N_COLL_OPS] = {
-        [0][COLL_ALL_REDUCE] = 1000, [1][COLL_ALL_REDUCE] = 9000, [2][COLL_ALL_GATHER] = 1000};
-    CalibrateList list = {.group = g, .most = most, .n_groups = 3};
+    ListedCollective listed[] = {
+        {{.place = {1, {2}, {1}}, .size = 2, .label = "x"}, COLL_ALL_REDUCE, 1000},
+        {{.place = {1, {2}, {2}}, .size = 2, .label = "y"}, COLL_ALL_REDUCE, 9000},
+        {{.place = {1, {4}, {1}}, .size = 4, .label = "d"}, COLL_ALL_GATHER, 1000}};
+    CalibrateList list = {.collective = listed, .n_collectives = 3};
     OWNED(test_calibration_end) Calibration *c = calibration_new();
     int n;
     CollJob *job = calibrate_jobs(c, &m, &list, &n);
@@ -543,14 +553,16 @@ TEST(calibration_measures_one_of_all_groups_that_lie_alike) {
     CHECK(n == 3);
     mem_free(job);
     double one, other; // the same ranks once more, as if along two axes
-    CollGroup alike[] = {all_ranks, {.place = {2, {3, 1}, {1, 3}}, .size = RANKS, .label = "y"}};
-    int64_t both[2][N_COLL_OPS] = {[0][COLL_ALL_REDUCE] = 9000, [1][COLL_ALL_REDUCE] = 9000};
+    CollGroup other_axes = {.place = {2, {3, 1}, {1, 3}}, .size = RANKS, .label = "y"};
+    ListedCollective both[] = {{all_ranks, COLL_ALL_REDUCE, 9000},
+                               {other_axes, COLL_ALL_REDUCE, 9000}};
     cache_in(test_tmpdir());
     OWNED(run_free) Run r = small_run("a machine");
-    r.list.n_works = 0, r.list.group = alike, r.list.most = both, r.list.n_groups = 2;
+    r.list.n_works = 0, r.list.collective = both, r.list.n_collectives = 2;
     run(&r);
-    CHECK(calibration_collective(r.c[0], &alike[0], COLL_ALL_REDUCE, 5000, &one));
-    CHECK(calibration_collective(r.c[0], &alike[1], COLL_ALL_REDUCE, 5000, &other) && one == other);
+    CHECK(calibration_collective(r.c[0], &all_ranks, COLL_ALL_REDUCE, 5000, &one));
+    CHECK(calibration_collective(r.c[0], &other_axes, COLL_ALL_REDUCE, 5000, &other));
+    CHECK(one == other);
 }
 
 static double formula(const Machine *m, const CollGroup *g, CollOp op, int64_t bytes) {
@@ -563,8 +575,8 @@ static double formula(const Machine *m, const CollGroup *g, CollOp op, int64_t b
 TEST(calibration_derives_from_what_was_measured_on_the_same_links) {
     Machine m = flat;
     CollGroup g = all_ranks, pair = {.place = {1, {2}, {1}}, .size = 2, .label = "y"};
-    int64_t most[2][N_COLL_OPS] = {[0][COLL_ALL_REDUCE] = 1 << 20, [1][COLL_ALL_GATHER] = 4 << 20};
-    CalibrateList list = {.group = (CollGroup[]){g, pair}, .most = most, .n_groups = 2};
+    ListedCollective listed[] = {{g, COLL_ALL_REDUCE, 1 << 20}, {pair, COLL_ALL_GATHER, 4 << 20}};
+    CalibrateList list = {.collective = listed, .n_collectives = 2};
     static const int64_t measured[] = {COLL_SMALL, 1 << 16, 1 << 18};
     m.level[0].latency = 1e-3, m.level[0].rank_rate = 5e6;
     double s, first = formula(&m, &pair, COLL_ALL_GATHER, COLL_SMALL);
@@ -596,8 +608,8 @@ TEST(calibration_derives_from_what_was_measured_on_the_same_links) {
 TEST(calibration_derives_from_the_nearest_kind) {
     Machine m = flat;
     CollGroup near = {.place = {1, {2}, {1}}, .size = 2}, far = {.place = {1, {2}, {2}}, .size = 2};
-    int64_t most[1][N_COLL_OPS] = {[0][COLL_ALL_GATHER] = 1 << 20, [0][COLL_BROADCAST] = 1 << 20};
-    CalibrateList list = {.group = &near, .most = most, .n_groups = 1};
+    ListedCollective listed[] = {{near, COLL_ALL_GATHER, 1 << 20}, {near, COLL_BROADCAST, 1 << 20}};
+    CalibrateList list = {.collective = listed, .n_collectives = 2};
     static const CollOp op[] = {COLL_ALL_GATHER, COLL_ALL_REDUCE, COLL_REDUCE_SCATTER, COLL_REDUCE};
     OWNED(test_calibration_end) Calibration *c = calibration_new();
     double s;
@@ -622,9 +634,8 @@ TEST(calibration_derives_from_the_nearest_kind) {
 
 TEST(calibration_says_what_it_cannot_derive) {
     Work work = {.kind = WORK_NORM, .rows = 40, .size = {24}};
-    int64_t most[1][N_COLL_OPS] = {[0][COLL_BROADCAST] = 100};
-    CalibrateList list = {
-        .work = &work, .n_works = 1, .group = &all_ranks, .most = most, .n_groups = 1};
+    ListedCollective listed = {all_ranks, COLL_BROADCAST, 100};
+    CalibrateList list = {.work = &work, .n_works = 1, .collective = &listed, .n_collectives = 1};
     OWNED(test_calibration_end) Calibration *c = calibration_new(), *read = calibration_new();
     calibration_add_work(read, &(WorkCost){.work = work, .per_row = 1e-6});
     CHECK(!calibrate_derived(read, &flat, &list) && read->n_collectives == 0);
@@ -762,21 +773,17 @@ TEST(calibration_works_where_nothing_can_be_kept) {
 /* What kernels lose beside a collective is measured by one that takes time: not by the statistics
  * of a loss, which come first in a list. */
 TEST(calibration_looks_for_the_largest_collective_inside_and_across_nodes) {
-    CollGroup g[] = {{.place = {1, {8}, {1}}, .size = 8},  // all ranks of two nodes
-                     {.place = {1, {4}, {1}}, .size = 4},  // those of a node
-                     {.place = {1, {2}, {4}}, .size = 2},  // one of each
-                     {.place = {1, {1}, {1}}, .size = 1}}; // nobody else
-    int64_t most[4][N_COLL_OPS] = {[0][COLL_ALL_GATHER] = 6144,
-                                   [1][COLL_ALL_GATHER] = 100,
-                                   [1][COLL_ALL_REDUCE] = 1 << 20,
-                                   [2][COLL_REDUCE_SCATTER] = 1 << 22,
-                                   [3][COLL_ALL_REDUCE] = 1 << 24};
-    CalibrateList list = {.group = g, .most = most, .n_groups = 4};
-    int at;
-    CollOp op;
+    ListedCollective listed[] = {
+        {{.place = {1, {8}, {1}}, .size = 8}, COLL_ALL_GATHER, 6144}, // all ranks of two nodes
+        {{.place = {1, {4}, {1}}, .size = 4}, COLL_ALL_GATHER, 100},  // those of a node
+        {{.place = {1, {4}, {1}}, .size = 4}, COLL_ALL_REDUCE, 1 << 20},
+        {{.place = {1, {2}, {4}}, .size = 2}, COLL_REDUCE_SCATTER, 1 << 22}}; // one of each
+    CalibrateList list = {.collective = listed, .n_collectives = 4}, near = list;
     Machine nodes_of_4 = {.ranks_per_node = 4};
-    CHECK(calibrate_largest(&list, &nodes_of_4, true, &at, &op) == 1 << 22);
-    CHECK(at == 2 && op == COLL_REDUCE_SCATTER);
-    CHECK(calibrate_largest(&list, &nodes_of_4, false, &at, &op) == 1 << 20);
-    CHECK(at == 1 && op == COLL_ALL_REDUCE);
+    near.n_collectives = 3;
+    CHECK(calibrate_largest(&list, &nodes_of_4, true) == &listed[3]);
+    CHECK(calibrate_largest(&near, &nodes_of_4, true) == &listed[0]);
+    CHECK(calibrate_largest(&list, &nodes_of_4, false) == &listed[2]);
+    near.n_collectives = 1;
+    CHECK(!calibrate_largest(&near, &nodes_of_4, false));
 }

@@ -299,13 +299,13 @@ TEST(plan_lists_what_its_candidates_do) {
     OWNED(plan_list_free) CalibrateList list;
     Plan p = plan_of("cpu:4", small, 32);
     plan_list(&p.space, &p.machine, &list);
-    CHECK(list.n_works > 40 && list.n_groups >= 2);
+    CHECK(list.n_works > 40 && list.n_collectives >= 2);
     CHECK(list.work[0].kind <= WORK_WGRAD); // a matmul
     CHECK(list.work[list.n_works - 1].kind > WORK_ATTENTION_BACKWARD);
     for (int i = 0; i < list.n_works; i++)
         for (int k = 0; k < i; k++) CHECK(!work_alike(&list.work[i], &list.work[k]));
     bool all = false;
-    for (int i = 0; i < list.n_groups; i++) all |= list.group[i].size == 4;
+    for (int i = 0; i < list.n_collectives; i++) all |= list.collective[i].group.size == 4;
     CHECK(all);
     int64_t rows = 0; // all tokens of the batch on one coordinate of d x z
     for (int i = 0; i < list.n_works; i++)
@@ -321,12 +321,12 @@ TEST(plan_lists_named_schemes_beside_a_fixed_layout) {
     Layout only = layout_of("d2.x2");
     p.space.only = &only;
     plan_list(&p.space, &p.machine, &list);
-    for (int i = 0; i < list.n_groups; i++) {
-        const Placement *at = &list.group[i].place;
+    for (int i = 0; i < list.n_collectives; i++) {
+        const Placement *at = &list.collective[i].group.place;
         int last = 0, size = 1;
         for (int k = 0; k < at->n; k++)
             last += (at->size[k] - 1) * at->stride[k], size *= at->size[k];
-        CHECK(size == list.group[i].size && last < 4);
+        CHECK(size == list.collective[i].group.size && last < 4);
         others += size == 4;
     }
     CHECK(others > 0);

@@ -149,21 +149,18 @@ static Comm *comm_at(World *w, const CollGroup *g) {
  * cores, as the copies need the cores that compute. */
 static double slowdown_of(Bench *b, bool across) {
     const double nothing = 100, some = 10e-3; // seconds of the collective
-    int group;
-    CollOp op;
     double seconds;
     if (!b->where->world->backend->polled || (b->c->oversubscription > 1 && !across))
         return nothing;
-    int64_t most = calibrate_largest(b->list, b->where->machine, across, &group, &op);
-    if (most < 1) return 0;
-    if (most > BESIDE_BYTES) most = BESIDE_BYTES;
-    const CollGroup *g = &b->list->group[group];
-    while (most > COLL_SMALL && calibration_collective(b->c, g, op, most, &seconds) &&
+    const ListedCollective *l = calibrate_largest(b->list, b->where->machine, across);
+    if (!l) return 0;
+    int64_t most = min_i64(l->most, BESIDE_BYTES);
+    while (most > COLL_SMALL && calibration_collective(b->c, &l->group, l->op, most, &seconds) &&
            seconds > some)
         most /= 2;
-    meter_progress(&b->meter, "kernels beside %s of %d ranks", coll_op_name(op), g->size);
-    Comm *comm = comm_at(b->where->world, g);
-    double slowdown = measure_slowdown(b, comm, op, most);
+    meter_progress(&b->meter, "kernels beside %s of %d ranks", coll_op_name(l->op), l->group.size);
+    Comm *comm = comm_at(b->where->world, &l->group);
+    double slowdown = measure_slowdown(b, comm, l->op, most);
     comm_free(comm);
     return slowdown;
 }
@@ -302,10 +299,5 @@ bool calibrate_derived(Calibration *c, const Machine *described, const Calibrate
     double seconds;
     for (int i = 0; i < list->n_works; i++)
         if (!calibration_work(c, &list->work[i], &seconds)) return false;
-    calibrate_fill(c, described, list);
-    for (int g = 0; g < list->n_groups; g++)
-        for (CollOp op = 0; op < N_COLL_OPS && list->group[g].size > 1; op++)
-            if (list->most[g][op] > 0 && !calibration_find_collective(c, &list->group[g].place, op))
-                return false;
-    return true;
+    return calibrate_fill(c, described, list);
 }

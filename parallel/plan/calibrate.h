@@ -19,13 +19,18 @@
 #include "parallel/plan/detect.h"
 #include "parallel/plan/machine.h"
 
-/* What to measure: works and groups, each with the most important first. */
+/* The largest collective of an op in a group, which has two ranks at least. */
+typedef struct ListedCollective {
+    CollGroup group;
+    CollOp op;
+    int64_t most; // bytes
+} ListedCollective;
+
+/* What to measure: works and collectives, each with the most important first. */
 typedef struct CalibrateList {
     Work *work; // rows: the most that occur
-    int n_works;
-    CollGroup *group;
-    int64_t (*most)[N_COLL_OPS]; // [n_groups] bytes of the largest collective; 0: none
-    int n_groups;
+    ListedCollective *collective;
+    int n_works, n_collectives;
 } CalibrateList;
 
 typedef struct CalibrateWhere {

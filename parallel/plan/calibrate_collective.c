@@ -9,17 +9,15 @@
 
 enum { REPEATS = 4, STREAM = 4 }; // timed calls; calls under way at once (run_stream)
 
-int64_t calibrate_largest(const CalibrateList *list, const Machine *m, bool across, int *group,
-                          CollOp *op) {
-    int64_t most = 0;
-    *group = 0, *op = COLL_ALL_REDUCE;
-    for (int i = 0; i < list->n_groups; i++) {
-        const CollGroup *g = &list->group[i];
-        if (g->size < 2 || machine_across(m, g) != across) continue;
-        for (int k = 0; k < N_COLL_OPS; k++)
-            if (list->most[i][k] > most) most = list->most[i][k], *group = i, *op = (CollOp)k;
+const ListedCollective *calibrate_largest(const CalibrateList *list, const Machine *m,
+                                          bool across) {
+    const ListedCollective *largest = NULL;
+    for (int i = 0; i < list->n_collectives; i++) {
+        const ListedCollective *l = &list->collective[i];
+        if (machine_across(m, &l->group) == across && (!largest || l->most > largest->most))
+            largest = l;
     }
-    return most;
+    return largest;
 }
 
 /* A collective that is called again and again. */

@@ -110,12 +110,11 @@ int calibrate_points(const CollJob *job, int64_t largest, const CollBackend *bac
 /* Local. Adds to a measured cost the size that was asked for, by the formula. */
 void calibrate_extend(CollCost *cost, const Machine *m);
 /* Local. Adds entries for all collectives of the list that the table lacks: that of a group that
- * lies alike, or one derived from the nearest measured collective. */
-void calibrate_fill(Calibration *c, const Machine *m, const CalibrateList *list);
+ * lies alike, or one derived from the nearest measured collective. False: none was measured. */
+bool calibrate_fill(Calibration *c, const Machine *m, const CalibrateList *list);
 
-/* Local, pure. Bytes of the largest listed collective, its group and op. across: of groups that
- * span several nodes (machine_across); else of groups inside a node. 0: there is none. */
-int64_t calibrate_largest(const CalibrateList *list, const Machine *m, bool across, int *group,
-                          CollOp *op);
+/* Local, pure. The largest listed collective of groups that span several nodes (across), or of
+ * groups inside a node. NULL: there is none. */
+const ListedCollective *calibrate_largest(const CalibrateList *list, const Machine *m, bool across);
 
 #endif

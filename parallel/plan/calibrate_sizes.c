@@ -15,27 +15,26 @@
 static const int64_t most_measured = 64 << 20;        // bytes; beyond it time is a line
 static const double shortest = 1e-3, longest = 60e-3; // seconds of a large size beyond its latency
 
-/* Seconds by the formula. */
+static CollGroup group_at(const Placement *p) {
+    return (CollGroup){.place = *p, .size = placement_ranks(p)};
+}
+
+/* Seconds by the formula: m has no measured costs yet. */
 static double formula(const Machine *m, const Placement *place, CollOp op, double bytes) {
-    CollGroup g = {.place = *place, .size = placement_ranks(place)};
-    Machine described = *m;
-    described.measured = NULL;
-    return machine_collective(&described, &g, &(Collective){.op = op, .bytes = (int64_t)bytes});
+    CollGroup g = group_at(place);
+    return machine_collective(m, &g, &(Collective){.op = op, .bytes = (int64_t)bytes});
 }
 
 /* ---- which collectives */
 
-static CollGroup group_of(const CollCost *s) {
-    return (CollGroup){.place = s->place, .size = placement_ranks(&s->place)};
-}
-
-/* The group's own entry, else that of a group that lies alike; NULL: none. */
-static const CollCost *find_alike(const Calibration *c, const Machine *m, const CollGroup *g,
-                                  CollOp op) {
-    const CollCost *own = calibration_find_collective(c, &g->place, op);
+/* The entry of a listed collective, else that of a group that lies alike; NULL: none. */
+static const CollCost *find_alike(const Calibration *c, const Machine *m,
+                                  const ListedCollective *l) {
+    const CollCost *own = calibration_find_collective(c, &l->group.place, l->op);
     for (int i = 0; i < c->n_collectives && !own; i++) {
-        CollGroup other = group_of(&c->collective[i]);
-        if (c->collective[i].op == op && machine_alike(m, &other, g)) own = &c->collective[i];
+        CollGroup other = group_at(&c->collective[i].place);
+        if (c->collective[i].op == l->op && machine_alike(m, &other, &l->group))
+            own = &c->collective[i];
     }
     return own;
 }
@@ -46,26 +45,24 @@ static bool covers(const CollCost *s, int64_t most) {
 }
 
 /* Adds a collective to the jobs, or to the job of a group that lies alike. */
-static void add_job(CollJob *job, int *n, const Machine *m, const CollGroup *g, CollOp op,
-                    int64_t most) {
+static void add_job(CollJob *job, int *n, const Machine *m, const ListedCollective *l) {
     int i = 0;
-    while (i < *n && !(job[i].cost.op == op && machine_alike(m, &job[i].group, g))) i++;
-    if (i == *n) job[(*n)++] = (CollJob){.group = *g, .cost = {.place = g->place, .op = op}};
-    if (most > job[i].cost.most) job[i].cost.most = most;
+    while (i < *n && !(job[i].cost.op == l->op && machine_alike(m, &job[i].group, &l->group))) i++;
+    if (i == *n)
+        job[(*n)++] = (CollJob){.group = l->group, .cost = {.place = l->group.place, .op = l->op}};
+    job[i].cost.most = max_i64(job[i].cost.most, l->most);
 }
 
 /* The ops from which most others can be derived come first. */
 CollJob *calibrate_jobs(const Calibration *c, const Machine *m, const CalibrateList *list, int *n) {
     static const CollOp order[N_COLL_OPS] = {COLL_ALL_REDUCE, COLL_ALL_GATHER, COLL_REDUCE_SCATTER,
                                              COLL_SHIFT,      COLL_BROADCAST,  COLL_REDUCE};
-    CollJob *job = mem_calloc((size_t)(list->n_groups * N_COLL_OPS) + 1, sizeof *job);
+    CollJob *job = mem_calloc((size_t)list->n_collectives + 1, sizeof *job);
     *n = 0;
     for (int i = 0; i < N_COLL_OPS; i++)
-        for (int g = 0; g < list->n_groups; g++) {
-            int64_t most = list->most[g][order[i]];
-            if (most < 1 || list->group[g].size < 2) continue;
-            if (covers(find_alike(c, m, &list->group[g], order[i]), most)) continue;
-            add_job(job, n, m, &list->group[g], order[i], most);
+        for (int k = 0; k < list->n_collectives; k++) {
+            const ListedCollective *l = &list->collective[k];
+            if (l->op == order[i] && !covers(find_alike(c, m, l), l->most)) add_job(job, n, m, l);
         }
     return job;
 }
@@ -153,37 +150,37 @@ void calibrate_extend(CollCost *s, const Machine *m) {
 }
 
 /* How much the costs of two collectives are likely to differ: a score of sizes, levels and ops. */
-static double distance(const Machine *m, const CollCost *s, const CollGroup *g, CollOp op) {
+static double distance(const Machine *m, const CollCost *s, const ListedCollective *l) {
     static const double root = 2, sum = 1, half = 0.5, level = 4;
-    CollGroup of = group_of(s);
-    bool rooted = op == COLL_BROADCAST || op == COLL_REDUCE || op == COLL_SHIFT,
+    CollGroup of = group_at(&s->place);
+    bool rooted = l->op == COLL_BROADCAST || l->op == COLL_REDUCE || l->op == COLL_SHIFT,
          theirs = s->op == COLL_BROADCAST || s->op == COLL_REDUCE || s->op == COLL_SHIFT;
-    double far = fabs(log2((double)of.size / g->size));
-    if (machine_level(m, &of) != machine_level(m, g)) far += level;
-    if (op == s->op) return far;
+    double far = fabs(log2((double)of.size / l->group.size));
+    if (machine_level(m, &of) != machine_level(m, &l->group)) far += level;
+    if (l->op == s->op) return far;
     if (rooted != theirs) return far + root;
-    return far + (op == COLL_ALL_REDUCE || s->op == COLL_ALL_REDUCE ? sum : half);
+    return far + (l->op == COLL_ALL_REDUCE || s->op == COLL_ALL_REDUCE ? sum : half);
 }
 
 /* The cost of a collective by the formula, scaled as for the nearest measured one. False: none was
  * measured. */
-static bool derive(const Calibration *c, const Machine *m, const CollGroup *g, CollOp op,
-                   int64_t most, CollCost *out) {
+static bool derive(const Calibration *c, const Machine *m, const ListedCollective *l,
+                   CollCost *out) {
+    const Placement *place = &l->group.place;
     const CollCost *nearest = NULL;
     double least = INFINITY;
     for (int i = 0; i < c->n_collectives; i++) {
-        double far =
-            c->collective[i].measured > 0 ? distance(m, &c->collective[i], g, op) : INFINITY;
+        double far = c->collective[i].measured > 0 ? distance(m, &c->collective[i], l) : INFINITY;
         if (far < least) least = far, nearest = &c->collective[i];
     }
     if (!nearest) return false;
     Scale scale = scale_of(nearest, m);
-    double first = formula(m, &g->place, op, COLL_SMALL);
-    double from = fmin(fmax(scale.large_from, 2 * COLL_SMALL), (double)most);
-    const double size[] = {COLL_SMALL, from, sqrt(from * (double)most), (double)most};
-    *out = (CollCost){.place = g->place, .op = op, .most = most};
+    double first = formula(m, place, l->op, COLL_SMALL), most = (double)l->most;
+    double from = fmin(fmax(scale.large_from, 2 * COLL_SMALL), most);
+    const double size[] = {COLL_SMALL, from, sqrt(from * most), most};
+    *out = (CollCost){.place = *place, .op = l->op, .most = l->most};
     for (int i = 0; i < 4; i++) {
-        double more = scale.bytes * (formula(m, &g->place, op, size[i]) - first);
+        double more = scale.bytes * (formula(m, place, l->op, size[i]) - first);
         if (i > 0 && size[i] <= out->bytes[out->n - 1]) continue;
         out->bytes[out->n] = size[i];
         out->seconds[out->n] = (i ? scale.large_latency : scale.latency) * first + fmax(0, more);
@@ -193,21 +190,19 @@ static bool derive(const Calibration *c, const Machine *m, const CollGroup *g, C
     return true;
 }
 
-void calibrate_fill(Calibration *c, const Machine *m, const CalibrateList *list) {
-    for (int g = 0; g < list->n_groups; g++)
-        for (CollOp op = 0; op < N_COLL_OPS; op++) {
-            const CollGroup *group = &list->group[g];
-            int64_t most = list->most[g][op];
-            CollCost cost;
-            if (most < 1 || group->size < 2) continue;
-            if (covers(calibration_find_collective(c, &group->place, op), most)) continue;
-            const CollCost *alike = find_alike(c, m, group, op);
-            if (alike && alike->measured > 0) {
-                cost = *alike, cost.place = group->place;
-                if (most > cost.most) cost.most = most, calibrate_extend(&cost, m);
-            } else if (!derive(c, m, group, op, most, &cost)) {
-                continue;
-            }
-            calibration_add_collective(c, &cost);
+bool calibrate_fill(Calibration *c, const Machine *m, const CalibrateList *list) {
+    for (int i = 0; i < list->n_collectives; i++) {
+        const ListedCollective *l = &list->collective[i];
+        CollCost cost;
+        if (covers(calibration_find_collective(c, &l->group.place, l->op), l->most)) continue;
+        const CollCost *alike = find_alike(c, m, l);
+        if (alike && alike->measured > 0) {
+            cost = *alike, cost.place = l->group.place;
+            if (l->most > cost.most) cost.most = l->most, calibrate_extend(&cost, m);
+        } else if (!derive(c, m, l, &cost)) {
+            return false;
         }
+        calibration_add_collective(c, &cost);
+    }
+    return true;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "parallel/plan/quantity.h"
 #include "parallel/plan/search_parts.h"
 
@@ -18,7 +19,7 @@ typedef struct Lister {
     const Machine *m;
     CalibrateList *list;
     double *weight; // [list->n_works] seconds in all candidates
-    int max_works, max_weights, max_groups, max_most;
+    int max_works, max_weights, max_collectives;
     int64_t n_choices;
     StepLists lists;
 } Lister;
@@ -40,17 +41,19 @@ static void list_work(void *ctx, const Work *w) {
 static void list_collective(void *ctx, const StepCollective *sent) {
     Lister *l = ctx;
     CalibrateList *to = l->list;
-    int i = 0;
-    while (i < to->n_groups && !placement_equal(&to->group[i].place, &sent->group.place)) i++;
-    if (i == to->n_groups) {
-        mem_grow(to->group, i, l->max_groups);
-        mem_grow(to->most, i, l->max_most);
-        to->group[i] = sent->group;
-        to->group[i].size = placement_ranks(&sent->group.place);
-        memset(to->most[to->n_groups++], 0, sizeof *to->most);
+    const Placement *place = &sent->group.place;
+    const Collective *c = &sent->collective;
+    int i = 0, size = placement_ranks(place);
+    if (size < 2 || c->bytes < 1) return;
+    while (i < to->n_collectives && !(to->collective[i].op == c->op &&
+                                      placement_equal(&to->collective[i].group.place, place)))
+        i++;
+    if (i == to->n_collectives) {
+        mem_grow(to->collective, i, l->max_collectives);
+        to->collective[to->n_collectives++] = (ListedCollective){.group = sent->group, .op = c->op};
+        to->collective[i].group.size = size;
     }
-    int64_t *most = &to->most[i][sent->collective.op];
-    if (sent->collective.bytes > *most) *most = sent->collective.bytes;
+    to->collective[i].most = max_i64(to->collective[i].most, c->bytes);
 }
 
 /* Are a choice's works and collectives unlike those of another choice? With chunks and halves works
@@ -140,8 +143,7 @@ void plan_list_step(const Machine *m, const StepLists *s, CalibrateList *list) {
 
 void plan_list_free(CalibrateList *list) {
     mem_free(list->work);
-    mem_free(list->group);
-    mem_free(list->most);
+    mem_free(list->collective);
     *list = (CalibrateList){0};
 }
 

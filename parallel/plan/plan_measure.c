@@ -19,8 +19,7 @@ static void *share_entries(const Group *g, void *entries, int n, size_t each) {
 static void share_list(const Group *g, CalibrateList *l) {
     group_broadcast(g, l, sizeof *l);
     l->work = share_entries(g, l->work, l->n_works, sizeof *l->work);
-    l->group = share_entries(g, l->group, l->n_groups, sizeof *l->group);
-    l->most = share_entries(g, l->most, l->n_groups, sizeof *l->most);
+    l->collective = share_entries(g, l->collective, l->n_collectives, sizeof *l->collective);
 }
 
 /* Collective. Seconds until all ranks have done their matmuls. times: of this rank. */
