@@ -13,8 +13,8 @@ static inline char *machine_text(const Machine *m) {
     size_t n;
     FILE *f = open_memstream(&text, &n);
     if (!f) die("open_memstream");
-    fprintf(f, "name = %s\nnodes = %d\nranks_per_node = %d\nranks = %d\nthreads = %d\n", m->name,
-            m->nodes, m->ranks_per_node, m->ranks, m->threads);
+    fprintf(f, "name = %s\nnodes = %d\nranks_per_node = %d\nthreads = %d\n", m->name, m->nodes,
+            m->ranks_per_node, m->threads);
     fprintf(f, "flops_fp32 = %.17g\nflops_bf16 = %.17g\nflops_half = %.17g\n", m->flops[0],
             m->flops[1], m->flops_half);
     if (m->sms) fprintf(f, "multiprocessors = %d\n", m->sms);

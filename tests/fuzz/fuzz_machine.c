@@ -27,7 +27,6 @@ static void seeds(void) {
                      "level = rack ranks=16 latency=15us rank_rate=1Gb/s port_rate=1Gb/s\n"
                      "level = trunk ranks=all latency=20us rank_rate=1Gb/s port_rate=10Gb/s\n");
     seed_text("least", "nodes=3\n"
-                       "ranks=3\n"
                        "ranks_per_node=1\n"
                        "flops_fp32=1T\n"
                        "memory_rate=1G\n"
