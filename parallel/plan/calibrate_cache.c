@@ -1,6 +1,6 @@
 /* Keeps the tables of a calibration in a file, calibration-HASH.json. HASH is of the key, and the
- * key is in the file, too. A number that no measurement gives makes the whole file damaged: all is
- * measured again. */
+ * key, which names the build, is in the file, too. A number that no measurement gives makes the
+ * whole file damaged: all is measured again. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 #include "base/rng.h"
 #include "parallel/plan/calibrate_parts.h"
 
-enum { VERSION = 14, MOST_ENTRIES = 1 << 16, MOST_BYTES = 64 << 20 };
+enum { MOST_ENTRIES = 1 << 16, MOST_BYTES = 64 << 20 };
 
 /* ---- JSON */
 
@@ -144,8 +144,7 @@ static void walk(Walk *k, Calibration *c) {
 
 char *calibration_print(const Calibration *c, const char *key) {
     Calibration copy = *c;
-    Walk k = {json_pack("{si ss ss}", "calibration", VERSION, "key", key, "measured", c->measured),
-              .ok = true};
+    Walk k = {json_pack("{ss ss}", "calibration", key, "measured", c->measured), .ok = true};
     walk(&k, &copy);
     char *text = json_dumps(k.o, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
     json_decref(k.o);
@@ -154,10 +153,7 @@ char *calibration_print(const Calibration *c, const char *key) {
 
 static bool parse_all(json_t *o, const char *key, Calibration *c, Err *e) {
     const char *theirs, *measured;
-    int version;
-    if (json_unpack(o, "{si ss}", "calibration", &version, "key", &theirs))
-        return err(e, "not a calibration");
-    if (version != VERSION) return err(e, "a calibration of version %d, not %d", version, VERSION);
+    if (json_unpack(o, "{ss}", "calibration", &theirs)) return err(e, "not a calibration");
     if (strcmp(theirs, key) != 0) return err(e, "a calibration of \"%s\"", theirs);
     Walk k = {o, .reads = true, .ok = true};
     walk(&k, c);

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/minmax.h"
 #include "base/rng.h"
+#include "base/utf8.h"
 #include "base/version.h"
 #include "data/stamp.h"
 #include "parallel/comm/coll_backend.h"
@@ -188,9 +189,5 @@ void detect_key(const Detected *d, char key[256]) {
     snprintf(key, 256, "%.32s-%dnodes-%.48s-%dranks-%dthreads-%s-%s-%.40s-%s-%016" PRIx64,
              d->node[0].name, d->n_nodes, d->node[0].cpu, d->n_ranks, d->rank[0].threads,
              d->kernels, d->backend, version_commit(), version_build(), digest_facts(d));
-    for (char *c = key; *c; c++) {
-        bool plain = (*c >= '0' && *c <= '9') || (*c >= 'a' && *c <= 'z') ||
-                     (*c >= 'A' && *c <= 'Z') || *c == '-' || *c == '.';
-        if (!plain) *c = '_';
-    }
+    utf8_repair(key); // the cut may have split a letter
 }

@@ -94,8 +94,8 @@ typedef struct Gpus {
 /* Local, pure. The Machine of ranks on these GPUs: the most similar preset, scaled by data
  * sheets. */
 void detect_gpu_machine(const Detected *d, const Gpus *g, Machine *m);
-/* Local. The key of a calibration, as part of a file name: hardware names, bindings, options and
- * this build. Nothing measured, which would change the key at every start. */
+/* Local. The key of a calibration: hardware names, bindings, options and this build. Nothing
+ * measured, which would change the key at every start. */
 void detect_key(const Detected *d, char key[256]);
 
 /* Local, pure. Formats a sorted list: "0-3", "0 2 4"; ends in "..." if it does not fit. */
