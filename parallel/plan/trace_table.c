@@ -30,7 +30,7 @@ static const char *layer_of(const char *what) {
     return "others";
 }
 
-static void add_span(TraceLayer row[N_NAMES], const TraceSpan *s) {
+static void add_span(TraceLayer *row, const TraceSpan *s) {
     const char *layer = layer_of(s->name);
     TraceLayer *r = row;
     while (strcmp(r->name, layer) != 0) r++;
@@ -43,19 +43,13 @@ static void add_span(TraceLayer row[N_NAMES], const TraceSpan *s) {
     r->exposed += trace_exposed(s);
 }
 
-/* One rank's table, which all ranks gather. */
-typedef struct Part {
-    TraceLayer row[N_NAMES];
-    double kernels[TRACE_STEPS];
-} Part;
-
 static void add_row(TraceLayer *to, const TraceLayer *from, double share) {
     to->calls += share * from->calls, to->bytes += share * from->bytes;
     to->serial += share * from->serial, to->exposed += share * from->exposed;
 }
 
 void trace_table(TraceTable *table, const Trace *t, const Group *g) {
-    Part mine = {0}, *all = mem_calloc((size_t)g->size, sizeof *all);
+    TraceTable mine = {0}, *all = mem_calloc((size_t)g->size, sizeof *all); // with empty rows
     TraceLayer sum = {.name = "all"};
     *table = (TraceTable){0};
     for (int i = 0; i < N_NAMES; i++) mine.row[i].name = names[i];

@@ -28,28 +28,24 @@ static int row_of(Rows *r, const char *label, double begin, double end) {
 
 /* ---- events */
 
-static void name_process(FILE *f, int pid, const char *name) {
-    fprintf(f,
-            "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"%s\"}},\n"
-            "{\"ph\":\"M\",\"name\":\"process_sort_index\",\"pid\":%d,\"args\":{\"sort_index\":%d}}"
-            ",\n",
-            pid, name, pid, pid);
-}
-
-static void name_row(FILE *f, int pid, int tid, const char *name, const char *label) {
-    fprintf(f,
-            "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":"
-            "\"%s%s\"}},\n"
-            "{\"ph\":\"M\",\"name\":\"thread_sort_index\",\"pid\":%d,\"tid\":%d,\"args\":{\"sort_"
-            "index\":%d}},\n",
-            pid, tid, name, label, pid, tid, tid);
+/* Names a process or a thread, and gives it its place in the order. */
+static void name_it(FILE *f, const char *what, int pid, int tid, const char *name, int place) {
+    fprintf(
+        f,
+        "{\"ph\":\"M\",\"name\":\"%s_name\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}},\n"
+        "{\"ph\":\"M\",\"name\":\"%s_sort_index\",\"pid\":%d,\"tid\":%d,"
+        "\"args\":{\"sort_index\":%d}},\n",
+        what, pid, tid, name, what, pid, tid, place);
 }
 
 static void name_rows(FILE *f, int pid, const Rows *r) {
-    name_row(f, pid, ROW_COMPUTE, "compute", "");
-    name_row(f, pid, ROW_EXPOSED, "exposed", "");
-    for (int i = 0; i < r->n; i++)
-        name_row(f, pid, ROW_GROUPS + i, "collectives along ", r->row[i].label);
+    char name[40];
+    name_it(f, "thread", pid, ROW_COMPUTE, "compute", ROW_COMPUTE);
+    name_it(f, "thread", pid, ROW_EXPOSED, "exposed", ROW_EXPOSED);
+    for (int i = ROW_GROUPS; i < ROW_GROUPS + r->n; i++) {
+        snprintf(name, sizeof name, "collectives along %s", r->row[i - ROW_GROUPS].label);
+        name_it(f, "thread", pid, i, name, i);
+    }
 }
 
 /* Writes the fields that every event has, times in microseconds. The caller adds further fields and
@@ -120,7 +116,7 @@ void trace_events(FILE *f, const Trace *t, int rank, const char *node, double ze
     char name[100];
     double from = zero + t->offset; // by this rank's clock
     snprintf(name, sizeof name, "rank %d on %s", rank, node);
-    name_process(f, rank, name);
+    name_it(f, "process", rank, 0, name, rank);
     for (int i = 0; i < TRACE_STEPS; i++) {
         event(f, "step", kinds[i], rank, ROW_COMPUTE, t->step[i].begin - from,
               t->step[i].end - from);
