@@ -39,10 +39,10 @@ void plan_list_free(CalibrateList *list);
  * (calibration_free, after the plan). NULL: the sizes of the teams differ; nothing is measured, and
  * p->machine does not change. Of w the world, kernels, team, node and callbacks are read. */
 Calibration *plan_measure(Plan *p, const CalibrateWhere *w, Detected *d);
-/* Collective over the world. Predicted seconds of a step of each rank, from the cost table
- * in the user's cache; 0: not enough entries. Measures nothing. *kept: the table
- * (calibration_free), or NULL. */
-double plan_predict(const CalibrateWhere *w, Detected *d, const StepLists *s, Calibration **kept);
+/* Collective over the world. Sets *m to the detected machine with the cost table in the user's
+ * cache, which it returns (calibration_free). NULL: the table has not enough entries for this step.
+ * Measures nothing. */
+Calibration *plan_measured(Machine *m, const CalibrateWhere *w, Detected *d, const StepLists *s);
 
 /* Local. The kernels and groups of one step, listed as by plan_list. */
 void plan_list_step(const Machine *m, const StepLists *s, CalibrateList *list);

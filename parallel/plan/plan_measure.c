@@ -124,25 +124,18 @@ Calibration *plan_measure(Plan *p, const CalibrateWhere *w, Detected *d) {
     return c;
 }
 
-double plan_predict(const CalibrateWhere *w, Detected *d, const StepLists *s, Calibration **kept) {
+Calibration *plan_measured(Machine *m, const CalibrateWhere *w, Detected *d, const StepLists *s) {
     CalibrateList list;
-    Machine m;
-    Price price;
     char key[256];
     Group all = comm_group(world_comm(w->world));
     share_key(&all, d, key);
-    *kept = open_table(w, d, key, false);
-    if (!*kept) return 0;
-    detect_machine(d, &m);
-    plan_list_step(&m, s, &list);
-    bool known = calibrate_derived(*kept, &m, &list);
+    Calibration *c = open_table(w, d, key, false);
+    if (!c) return NULL;
+    detect_machine(d, m);
+    plan_list_step(m, s, &list);
+    bool known = calibrate_derived(c, m, &list);
     plan_list_free(&list);
-    if (!group_all(&all, known)) {
-        calibration_free(*kept);
-        *kept = NULL;
-        return 0;
-    }
-    use_table(&m, *kept);
-    price_of(s, &m, &price);
-    return price.seconds - price.outer; // outer steps are not in the median of steps
+    if (!group_all(&all, known)) return calibration_free(c), NULL;
+    use_table(m, c);
+    return c;
 }

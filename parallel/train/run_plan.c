@@ -337,14 +337,15 @@ void run_predict(Run *r) {
     if (r->plan || r->o->exact || r->o->profile || !kept) return;
     run_detect(r, &d);
     run_step_lists(r, &s);
-    if (r->device.used) {
+    CalibrateWhere where = {
+        .world = r->world, .kernels = r->kernels, .team = r->team, .node = r->node};
+    if (r->device.used)
         run_machine(r, &d, &m);
+    else
+        r->calibration = plan_measured(&m, &where, &d, &s);
+    if (r->device.used || r->calibration) {
         price_of(&s, &m, &price);
-        r->predicted_ms = 1e3 * (price.seconds - price.outer);
-    } else {
-        CalibrateWhere where = {
-            .world = r->world, .kernels = r->kernels, .team = r->team, .node = r->node};
-        r->predicted_ms = 1e3 * plan_predict(&where, &d, &s, &r->calibration);
+        r->predicted_ms = 1e3 * (price.seconds - price.outer); // as the medians in the ledger are
     }
     if (r->group.size > 1 && r->predicted_ms > 0)
         run_note(r, "plan     %.2f ms a step are predicted for this layout", r->predicted_ms);
