@@ -25,6 +25,7 @@ typedef struct Bench {
     Work *work;   // listed works that the table lacks
     CollJob *job; // listed collectives that the table lacks
     int n_works, n_jobs;
+    int measured;     // the first of the works
     WorkMemory bytes; // for works
     size_t n_memory;  // bytes for works and collectives
     Arena memory;
@@ -234,9 +235,9 @@ static void measure_collectives(Bench *b) {
  * run measures it. */
 static void derive_works(Bench *b) {
     double seconds;
-    for (int i = 0; i < b->n_works; i++) {
+    for (int i = b->measured; i < b->n_works; i++) {
         const Work *w = &b->work[i];
-        if (!lacks_work(b, w) || !calibration_work(b->c, w, &seconds)) continue;
+        if (!calibration_work(b->c, w, &seconds)) continue;
         calibration_add_work(
             b->c, &(WorkCost){.work = *w, .per_row = seconds / (double)w->rows, .derived = true});
     }
@@ -247,33 +248,27 @@ static void derive_works(Bench *b) {
 /* Did the time suffice for at most one of several kernels, or for no size of a collective beyond
  * its latency? Then other programs had the processor, or it is very slow. Warns on rank 0. */
 static bool cut_short(const Bench *b) {
-    int works = 0; // of those that the table lacked
     bool bandwidth = false, wanted = false;
-    for (int i = 0; i < b->n_works; i++) {
-        const WorkCost *w = calibration_find_work(b->c, &b->work[i]);
-        works += w && !w->derived;
-    }
     for (int i = 0; i < b->n_jobs; i++) {
         const CollCost *c = &b->job[i].cost;
         bandwidth |= (double)c->measured > c->bytes[0];
         wanted |= (double)c->most > fmax(COLL_SMALL, c->bytes[0]);
     }
-    if ((works > 1 || b->n_works <= works) && (bandwidth || !wanted)) return false;
+    if ((b->measured > 1 || b->n_works <= b->measured) && (bandwidth || !wanted)) return false;
     if (world_rank(b->where->world) == 0)
         warn("%d of %d kernels and %s bandwidth were measured in %.0f s: other programs keep this "
              "machine busy, or it is very slow; the next run measures again",
-             works, b->n_works, bandwidth ? "a collective's" : "no collective's", b->c->seconds);
+             b->measured, b->n_works, bandwidth ? "a collective's" : "no collective's",
+             b->c->seconds);
     return true;
 }
 
 static void measure(Bench *b) {
     const CalibrateWhere *w = b->where;
-    bool cores_shared = b->c->oversubscription > 1;
     b->memory = arena_block("calibration", NULL, b->n_memory);
-    meter_start(&b->meter, w, cores_shared);
-    double slowest = calibrate_works(&b->meter, b->work, b->n_works, b->memory.base, b->bytes,
-                                     works_share, w->budget, b->c);
-    if (b->n_works > 0) b->c->slowest = cores_shared ? 1 : slowest;
+    meter_start(&b->meter, w, b->c->oversubscription > 1);
+    b->measured = calibrate_works(&b->meter, b->work, b->n_works, b->memory.base, b->bytes,
+                                  works_share, w->budget, b->c);
     derive_works(b);
     measure_collectives(b);
     meter_agree(&b->meter, 0);

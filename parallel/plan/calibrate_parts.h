@@ -67,9 +67,9 @@ WorkMemory calibrate_work_memory(const CalibrateWhere *where, const Work *w);
  * Measuring takes this share of the time that the first touch of memory leaves before m->elapsed
  * reaches `end`. memory: bytes.workspace bytes, shared by all works; behind them a window of
  * bytes.operands bytes from which the works take operands in turn, at least as large as the largest
- * work's. Returns the kernel time of the slowest rank relative to the mean. */
-double calibrate_works(Meter *m, const Work *list, int n, void *memory, WorkMemory bytes,
-                       double share, double end, Calibration *c);
+ * work's. Sets c->slowest. Returns how many works were measured: the first ones of the list. */
+int calibrate_works(Meter *m, const Work *list, int n, void *memory, WorkMemory bytes, double share,
+                    double end, Calibration *c);
 
 /* ---- one collective (calibrate_collective.c) */
 

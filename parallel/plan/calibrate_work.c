@@ -204,8 +204,8 @@ static WorkCost line(const Job *j) {
     return (WorkCost){.work = j->whole, .fixed = j->scale * fixed, .per_row = j->scale * per_row};
 }
 
-double calibrate_works(Meter *m, const Work *list, int n, void *memory, WorkMemory bytes,
-                       double share, double end, Calibration *c) {
+int calibrate_works(Meter *m, const Work *list, int n, void *memory, WorkMemory bytes, double share,
+                    double end, Calibration *c) {
     Pool pool = {0};
     Job *job = mem_calloc((size_t)n, sizeof *job);
     double *busy = mem_calloc((size_t)m->all.size, sizeof *busy), sum = 0, most = 0;
@@ -239,6 +239,7 @@ double calibrate_works(Meter *m, const Work *list, int n, void *memory, WorkMemo
         calibration_add_work(c, &cost);
     }
     for (int r = 0; r < m->all.size; r++) sum += busy[r] / m->all.size, most = fmax(most, busy[r]);
+    if (n > 0) c->slowest = sum > 0 && !m->oversubscribed ? most / sum : 1;
     mem_free(job), mem_free(busy);
-    return sum > 0 ? most / sum : 1;
+    return done;
 }
