@@ -241,21 +241,18 @@ bool whatif_vary(WhatIf *w, const char *text, int points, Err *e) {
 
 /* ---- the search */
 
-/* The best choice. False: nothing fits. */
-static bool find_best(const Space *s, const Machine *m, Choice *out) {
+/* The best choice of a layout, or of all ("auto"). *has: one fits. */
+static bool find_best(const Space *s, const Machine *m, const char *layout, Choice *out, bool *has,
+                      Err *e) {
     Choice best[PLAN_TOP];
-    if (plan_best(s, m, best) == 0) return false;
-    *out = best[0];
-    return true;
-}
-
-static bool search_only(const Space *s, const Machine *m, const char *layout, Choice *out,
-                        bool *has, Err *e) {
     Space one = *s;
     Layout only;
-    if (!layout_parse(&only, layout, s->p, e)) return false;
-    one.only = &only;
-    *has = find_best(&one, m, out);
+    if (strcmp(layout, "auto") != 0) {
+        if (!layout_parse(&only, layout, s->p, e)) return false;
+        one.only = &only;
+    }
+    *has = plan_best(&one, m, best) > 0;
+    if (*has) *out = best[0];
     return true;
 }
 
@@ -270,10 +267,7 @@ bool whatif_at(const WhatIf *w, int i, WhatIfPoint *out, Err *e) {
     Machine *m = &out->machine;
     memset(out, 0, sizeof *out);
     if (!apply(w, w->value[i], s, m, e)) return false;
-    if (strcmp(w->layout, "auto") == 0)
-        out->found = find_best(s, m, &out->best);
-    else if (!search_only(s, m, w->layout, &out->best, &out->found, e))
-        return false;
+    if (!find_best(s, m, w->layout, &out->best, &out->found, e)) return false;
     for (int k = 0; k < w->n_schemes; k++) {
         Choice *c = &out->scheme[k];
         const NamedScheme *f = named(w->scheme[k]);
@@ -281,7 +275,7 @@ bool whatif_at(const WhatIf *w, int i, WhatIfPoint *out, Err *e) {
             search_reprice(s, m, c, 1);
             out->has[k] = c->fits;
         }
-        if (!f && !search_only(s, m, w->scheme[k], c, &out->has[k], e)) return false;
+        if (!f && !find_best(s, m, w->scheme[k], c, &out->has[k], e)) return false;
         bool faster = out->has[k] && c->price.seconds < out->best.price.seconds;
         if (faster && strcmp(w->layout, "auto") == 0) out->best = *c; // as in plan_search
     }
