@@ -32,20 +32,17 @@
 #include "base/opt.h"
 #include "parallel/plan/machine.h"
 
+#define HOPPER(memory)                                                                             \
+    "ranks_per_node=8\n flops_fp32=50T\n flops_bf16=820T\n flops_half=160\n"                       \
+    "multiprocessors=132\n call=5us\n slowdown=1.14\n slowest=1.02\n algorithm=ring\n"             \
+    "kernels=cuda\n" memory "level=NVLink ranks=8 latency=5us rank_rate=370GB/s\n"                 \
+    "level=network ranks=all latency=10us rank_rate=46GB/s port_rate=368GB/s\n"
 /* Descriptions (machine_file.c) without name and nodes. */
 static const struct {
     const char *name, *text;
 } presets[] = {
-    {"h200", "ranks_per_node=8\n flops_fp32=50T\n flops_bf16=820T\n flops_half=160\n"
-             "multiprocessors=132\n memory=141G\n memory_rate=4.3TB/s\n call=5us\n"
-             "slowdown=1.14\n slowest=1.02\n algorithm=ring\n kernels=cuda\n"
-             "level=NVLink ranks=8 latency=5us rank_rate=370GB/s\n"
-             "level=network ranks=all latency=10us rank_rate=46GB/s port_rate=368GB/s\n"},
-    {"h100", "ranks_per_node=8\n flops_fp32=50T\n flops_bf16=820T\n flops_half=160\n"
-             "multiprocessors=132\n memory=80G\n memory_rate=3TB/s\n call=5us\n"
-             "slowdown=1.14\n slowest=1.02\n algorithm=ring\n kernels=cuda\n"
-             "level=NVLink ranks=8 latency=5us rank_rate=370GB/s\n"
-             "level=network ranks=all latency=10us rank_rate=46GB/s port_rate=368GB/s\n"},
+    {"h200", HOPPER("memory=141G\n memory_rate=4.3TB/s\n")},
+    {"h100", HOPPER("memory=80G\n memory_rate=3TB/s\n")},
     {"a100", "ranks_per_node=8\n flops_fp32=17T\n flops_bf16=280T\n flops_half=115\n"
              "multiprocessors=108\n memory=80G\n memory_rate=1.75TB/s\n call=5us\n"
              "slowdown=1.17\n slowest=1.02\n algorithm=ring\n kernels=sm_80\n"
