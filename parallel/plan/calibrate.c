@@ -35,28 +35,23 @@ typedef struct Bench {
 
 /* ---- what the table lacks */
 
-/* Has the table no entry for a work, or one of less than half of its rows? */
-static bool lacks_work(const Bench *b, const Work *w) {
-    if (w->rows < 1) return false;
-    if (calibrate_work_memory(b->where, w).operands > most_operands) return false;
-    const WorkCost *have = calibration_find_work(b->c, w);
-    return !have || have->work.rows * 2 < w->rows;
-}
-
 /* To measure slowdowns matmuls of about a millisecond each run beside a collective of at most
  * BESIDE_BYTES. */
 enum { BESIDE_BYTES = 4 << 20, BESIDE_TIMES = 5, BESIDE_TRIES = 2 };
 static const Work matmul_beside = {.kind = WORK_MATMUL, .rows = 128, .K = 512, .N = 512};
 
-/* Sets b->work to the works that the table lacks, and b->bytes to the memory for them. */
+/* Sets b->work to the works that the table lacks, or has with less than half of their rows; and
+ * b->bytes to the memory for them. */
 static void find_works(Bench *b) {
     size_t all = 0, most = 0, window = most_window / (size_t)world_size(b->where->world);
     b->work = mem_calloc((size_t)b->list->n_works + 1, sizeof *b->work);
     for (int i = 0; i < b->list->n_works; i++) {
         const Work *w = &b->list->work[i];
+        const WorkCost *have = calibration_find_work(b->c, w);
         WorkMemory bytes = calibrate_work_memory(b->where, w);
-        if (bytes.operands <= most_operands) all += bytes.operands;
-        if (!lacks_work(b, w)) continue;
+        if (bytes.operands > most_operands || w->rows < 1) continue;
+        all += bytes.operands;
+        if (have && have->work.rows * 2 >= w->rows) continue;
         most = max_size(most, bytes.operands);
         b->bytes.workspace = max_size(b->bytes.workspace, bytes.workspace);
         b->work[b->n_works++] = *w;
@@ -179,10 +174,11 @@ static int measure_latencies(Bench *b, double until) {
     for (; n < b->n_jobs && b->meter.elapsed < until; n++) {
         CollJob *job = &b->job[n];
         double begin = b->meter.elapsed;
-        for (int i = 0; i < n && !job->comm; i++)
-            if (machine_alike(b->where->machine, &b->job[i].group, &job->group))
-                job->comm = b->job[i].comm, job->group = b->job[i].group;
-        if (!job->comm) job->comm = comm_at(b->where->world, &job->group);
+        for (int i = 0; i < n && !job->borrowed; i++) {
+            job->borrowed = machine_alike(b->where->machine, &b->job[i].group, &job->group);
+            if (job->borrowed) job->comm = b->job[i].comm, job->group = b->job[i].group;
+        }
+        if (!job->borrowed) job->comm = comm_at(b->where->world, &job->group);
         job->cost.place = job->group.place;
         measure_size(b, job, COLL_SMALL);
         job->wall = b->meter.elapsed - begin;
@@ -219,11 +215,9 @@ static void measure_collectives(Bench *b) {
     measure_bandwidths(b, n, until - reserve * left);
     for (int i = 0; i < n; i++) {
         CollJob *job = &b->job[i];
-        bool shared = false;
         calibrate_extend(&job->cost, b->where->machine);
         calibration_add_collective(b->c, &job->cost);
-        for (int k = 0; k < i; k++) shared |= b->job[k].comm == job->comm;
-        if (!shared) comm_free(job->comm);
+        if (!job->borrowed) comm_free(job->comm);
     }
     calibrate_fill(b->c, b->where->machine, b->list);
     for (int across = 0; across < 2; across++)

@@ -92,6 +92,7 @@ Ticket calibrate_collective_start(Comm *c, CollOp op, int64_t bytes, void *memor
 typedef struct CollJob {
     CollGroup group; // the group that is measured
     Comm *comm;
+    bool borrowed; // comm is that of an earlier job
     CollCost cost;
     double wall; // seconds for measuring the small size, with the split of the world and the check
 } CollJob;
