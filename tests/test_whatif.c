@@ -154,9 +154,8 @@ TEST(whatif_varies_every_number_of_a_description) {
     WhatIfPoint at;
     MachineNumber number;
     int n = 0;
-    w.machine.threads = 4, w.machine.level[0].port_rate = 100e9;
+    w.machine.level[0].port_rate = 100e9;
     for (int i = 0; machine_number(&w.machine, i, &number); i++, n++) {
-        bool threads = strcmp(number.name, "threads") == 0;
         if (strstr(number.name, ".ranks")) continue;
         double x = number.as == AS_COUNT || number.as == AS_FACTOR ? 4 : 4e10;
         if (number.as == AS_SECONDS) x = 4e-6;
@@ -167,11 +166,9 @@ TEST(whatif_varies_every_number_of_a_description) {
         CHECK(whatif_at(&w, 0, &at, NULL));
         bool same = memcmp(&at.machine, &w.machine, sizeof at.machine) == 0;
         bool was = strcmp(number.name, "nodes") == 0;
-        CHECK(same == (threads || was));
+        CHECK(same == was);
     }
-    CHECK(n == 12 + 2 * 4);
-    CHECK(whatif_vary(&w, "threads=2..2", 0, NULL) && whatif_at(&w, 0, &at, NULL));
-    CHECK(at.space.shape.model.threads == 2);
+    CHECK(n == 11 + 2 * 4);
     CHECK(whatif_vary(&w, "port_rate=80..80GB/s", 0, NULL) && whatif_at(&w, 0, &at, NULL));
     CHECK(at.machine.level[1].port_rate == 80e9 && at.machine.level[1].rank_rate == 46e9);
     CHECK(whatif_vary(&w, "ranks_per_node=2..4", 0, NULL) && whatif_at(&w, 0, &at, NULL));
@@ -217,7 +214,6 @@ TEST(whatif_refuses_what_cannot_vary_and_bad_ranges) {
     CHECK(refused("ranks=8..16", "did you mean ranks_per_node?"));
     CHECK(refused("NVLink.ranks=3..6", "neither is a multiple"));
     CHECK(refused("slowdown=0.5..2", "factors of time"));
-    CHECK(refused("threads=1..2", "is known of 1"));
     CHECK(refused("network", "NAME=LOW..HIGH"));
     CHECK(refused("network=10Gb/s", "LOW..HIGH"));
     CHECK(refused("network=20..10Gb/s", "the higher end comes last"));

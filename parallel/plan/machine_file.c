@@ -142,13 +142,12 @@ static bool read_algorithm(Machine *m, char *value, Err *e) {
            err(e, "algorithm is direct or ring, not \"%.60s\"", value);
 }
 
-/* The keys of the machine: numbers, then those that are read as text. */
+/* The keys of the machine: those of machine_number, then threads, then texts. */
 #define FIELD(name, member, as, ...)                                                               \
     { name, as, offsetof(Machine, member), __VA_ARGS__, NULL }
 static const Key keys[] = {
     FIELD("nodes", nodes, AS_COUNT, IN_INT, true, false),
     FIELD("ranks_per_node", ranks_per_node, AS_COUNT, IN_INT, true, false),
-    FIELD("threads", threads, AS_COUNT, IN_INT, false, false),
     FIELD("flops_fp32", flops[0], AS_FLOPS, IN_DOUBLE, true, false),
     FIELD("flops_bf16", flops[1], AS_FLOPS, IN_DOUBLE, false, false),
     FIELD("flops_half", flops_half, AS_FACTOR, IN_DOUBLE, false, true),
@@ -158,13 +157,14 @@ static const Key keys[] = {
     FIELD("call", call, AS_SECONDS, IN_DOUBLE, false, true),
     FIELD("slowdown", slowdown, AS_FACTOR, IN_DOUBLE, false, false),
     FIELD("slowest", slowest, AS_FACTOR, IN_DOUBLE, false, false),
+    FIELD("threads", threads, AS_COUNT, IN_INT, false, false),
     {.name = "name", .read = read_machine_name},
     {.name = "algorithm", .read = read_algorithm},
     {.name = "kernels", .read = read_kernels},
     {.name = "level", .read = read_level},
 };
 #undef FIELD
-enum { N_KEYS = sizeof keys / sizeof *keys, N_NUMBERS = N_KEYS - 4 };
+enum { N_KEYS = sizeof keys / sizeof *keys, N_NUMBERS = N_KEYS - 5 };
 
 /* seen[key]: the line that has the key, or 0. */
 static bool read_pair(Machine *m, const OptPair *p, int seen[N_KEYS], Err *e) {

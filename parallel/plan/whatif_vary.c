@@ -22,24 +22,6 @@ static const struct {
 
 /* ---- one value */
 
-/* Scales the machine's rates to fewer threads than they hold for. */
-static bool set_threads(Machine *m, Space *s, double threads, Err *e) {
-    double part = threads / m->threads;
-    if (part > 1)
-        return err(e, "threads %.0f: what this machine's ranks reach is known of %d", threads,
-                   m->threads);
-    m->flops[0] *= part, m->flops[1] *= part, m->memory_rate *= part;
-    s->shape.model.threads = (int)threads;
-    return true;
-}
-
-static bool set_machine(const WhatIf *w, double x, Space *s, Machine *m, Err *e) {
-    if (strcmp(w->name, "threads") == 0) return set_threads(m, s, x, e);
-    if (!machine_set(m, w->number, x, e)) return false;
-    s->p = m->ranks;
-    return true;
-}
-
 /* The size of a head stays; the numbers of heads and of key heads and the MLP grow alike. */
 static bool set_channels(Config *c, int64_t channels, Err *e) {
     int64_t heads = c->heads * channels / c->channels, each = c->heads / c->kv_heads;
@@ -83,7 +65,8 @@ static bool apply(const WhatIf *w, double x, Space *s, Machine *m, Err *e) {
         level->rank_rate = x;
         break;
     case VARY_MACHINE:
-        return set_machine(w, x, s, m, e);
+        if (!machine_set(m, w->number, x, e)) return false;
+        s->p = m->ranks;
     }
     return true;
 }
