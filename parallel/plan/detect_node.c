@@ -35,22 +35,20 @@ static bool read_set(cpu_set_t *set, const char *root, const char *path) {
     return CPU_COUNT(set) > 0;
 }
 
-static int first_of(const cpu_set_t *set) {
-    for (int i = 0; i < CPU_SETSIZE; i++)
-        if (CPU_ISSET((size_t)i, set)) return i;
-    return -1;
-}
-
 /* ---- hardware threads ---- */
 
-static void read_cpu(Cpus *c, int i, const char *root) {
+/* The first number in a file about a hardware thread; `otherwise`: there is no such file. */
+static int topology(const char *root, int i, const char *file, int otherwise) {
     char path[96], line[64];
-    cpu_set_t siblings;
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", i);
-    c->cpu[i].core = (int16_t)(read_set(&siblings, root, path) ? first_of(&siblings) : i);
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/physical_package_id", i);
-    int socket = read_line(line, sizeof line, root, path) ? atoi(line) : 0;
-    c->cpu[i].socket = (int16_t)(socket > 0 ? socket : 0); // a virtual machine may say -1
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", i, file);
+    return read_line(line, sizeof line, root, path) ? atoi(line) : otherwise;
+}
+
+static void read_cpu(Cpus *c, int i, const char *root) {
+    int sibling = topology(root, i, "thread_siblings_list", i), // the first one; i is among them
+        socket = topology(root, i, "physical_package_id", 0);
+    c->cpu[i].core = (int16_t)min_i64(sibling, i);
+    c->cpu[i].socket = (int16_t)max_i64(socket, 0); // a virtual machine may say -1
 }
 
 /* The least number of a socket above another; INT16_MAX: there is none. */

@@ -11,10 +11,6 @@ static const char *const names[] = {"embedding", "qkv",          "attn_out", "up
                                     "replicas",  COLL_AGREEMENT, "others"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
-static bool has(const char *what, const char *word) {
-    return strstr(what, word) != NULL;
-}
-
 static bool begins(const char *what, const char *word) {
     return strncmp(what, word, strlen(word)) == 0;
 }
@@ -23,10 +19,11 @@ static const char *layer_of(const char *what) {
     if (begins(what, "w of ") || begins(what, "new weights")) return "weights";
     if (begins(what, "dw of ") || begins(what, "gradient")) return "gradients";
     if (strcmp(what, COLL_AGREEMENT) == 0) return COLL_AGREEMENT;
-    if (has(what, "norm")) return "norms";
-    if (has(what, "loss")) return "loss";
+    if (strstr(what, "norm")) return "norms";
+    if (strstr(what, "loss")) return "loss";
+    const char *of = strstr(what, " of ");
     for (int i = 0; i < N_NAMES; i++)
-        if (has(what, " of ") && strcmp(strstr(what, " of ") + 4, names[i]) == 0) return names[i];
+        if (of && strcmp(of + 4, names[i]) == 0) return names[i];
     return "others";
 }
 
