@@ -99,31 +99,29 @@ bool calibration_work(const Calibration *c, const Work *w, double *seconds) {
     return true;
 }
 
+/* Seconds per byte between point i and the one before. */
+static double slope_to(const CollCost *s, int i) {
+    return (s->seconds[i] - s->seconds[i - 1]) / (s->bytes[i] - s->bytes[i - 1]);
+}
+
 /* Seconds per byte beyond the last point: the slope of the last two points, but at most the last
  * point's seconds / bytes. A steeper line would begin below 0: between the two points another
  * algorithm took over, or a measurement was disturbed. */
 static double slope_beyond(const CollCost *s) {
-    double at = s->seconds[s->n - 1], before = s->seconds[s->n - 2];
-    return fmin((at - before) / (s->bytes[s->n - 1] - s->bytes[s->n - 2]), at / s->bytes[s->n - 1]);
+    int last = s->n - 1;
+    double most = s->seconds[last] / s->bytes[last];
+    return last > 0 ? fmin(slope_to(s, last), most) : most;
 }
 
 bool calibration_collective(const Calibration *c, const CollGroup *g, CollOp op, int64_t bytes,
                             double *seconds) {
     const CollCost *s = calibration_find_collective(c, &g->place, op);
     double b = (double)bytes;
+    int i = 0;
     if (!s) return false;
-    *seconds = s->seconds[0]; // up to the smallest size latency alone
-    if (b <= s->bytes[0]) return true;
-    if (s->n == 1) {
-        *seconds *= b / s->bytes[0];
-        return true;
-    }
-    int i = 1;
     while (i + 1 < s->n && s->bytes[i] < b) i++;
-    double slope = b > s->bytes[i]
-                       ? slope_beyond(s)
-                       : (s->seconds[i] - s->seconds[i - 1]) / (s->bytes[i] - s->bytes[i - 1]);
-    *seconds = s->seconds[i] + slope * (b - s->bytes[i]);
+    double slope = b > s->bytes[i] ? slope_beyond(s) : i > 0 ? slope_to(s, i) : 0;
+    *seconds = s->seconds[i] + slope * (b - s->bytes[i]); // up to the smallest size latency alone
     return true;
 }
 
@@ -135,7 +133,7 @@ bool calibration_line(const Calibration *c, const CollGroup *g, CollOp op, CostL
     double least = s->seconds[0] / s->bytes[0];
     for (int i = 1; i < s->n; i++)
         least = fmin(least, (s->seconds[i] - s->seconds[0]) / (s->bytes[i] - s->bytes[0]));
-    if (s->n > 1) least = fmin(least, slope_beyond(s));
+    least = fmin(least, slope_beyond(s));
     *line = (CostLine){s->seconds[0] - least * s->bytes[0], least};
     return true;
 }
