@@ -69,26 +69,13 @@ static void fill(void *x, CollType type, int64_t n, uint64_t round, int rank) {
     for (int64_t i = 0; i < n; i++) {
         u = u * 6364136223846793005u + 1442695040888963407u; // high bits are the random ones
         double f = (double)(int64_t)u * 0x1p-62;
-        switch (type) {
-        case COLL_F32:
-            ((float *)x)[i] = (float)f;
-            break;
-        case COLL_F64:
-            ((double *)x)[i] = f;
-            break;
-        case COLL_I64:
-            ((uint64_t *)x)[i] = u;
-            break;
-        case COLL_I32:
-            ((uint32_t *)x)[i] = (uint32_t)(u >> 32);
-            break;
-        case COLL_U8:
-            ((uint8_t *)x)[i] = (uint8_t)(u >> 56);
-            break;
-        case COLL_BF16:
-            ((uint16_t *)x)[i] = bf16_from_float((float)f);
-            break;
-        }
+        float f32 = (float)f;
+        uint32_t word = (uint32_t)(u >> 32);
+        uint8_t byte = (uint8_t)(u >> 56);
+        uint16_t half = bf16_from_float(f32);
+        const void *const from[] = {[COLL_F32] = &f32,  [COLL_F64] = &f,   [COLL_I64] = &u,
+                                    [COLL_I32] = &word, [COLL_U8] = &byte, [COLL_BF16] = &half};
+        memcpy((char *)x + i * coll_type_bytes(type), from[type], (size_t)coll_type_bytes(type));
     }
 }
 
