@@ -135,20 +135,12 @@ TEST(shard_megatron_with_modes) {
 
 /* ---- each defect has its sentence ------------------------------------------------------------ */
 
-/* Did parsing fail with `text` in the reason? */
-static bool said(bool ok, const Err *e, const char *text) {
-    if (!ok && strstr(e->text, text)) return true;
-    printf("    got %s \"%s\", wanted \"%s\"\n", ok ? "success" : "", e->text, text);
-    return false;
-}
-
-/* Frees b. */
-static bool refused(Bytes b, bool raw, const char *text) {
+/* The file is refused with these words. Frees b. */
+static void check_refused(Bytes b, bool raw, const char *words) {
     Shard s;
-    Err e = {{0}};
-    bool good = said(shard_parse(b.p, b.n, raw, &s, &e), &e, text);
-    mem_free(b.p);
-    return good;
+    Err e = {""};
+    OWNED(bytes_end) Bytes file = b;
+    CHECK_REFUSED(shard_parse(file.p, file.n, raw, &s, &e), e, words);
 }
 
 static Bytes literal(const char *p, size_t n) {
@@ -176,82 +168,80 @@ TEST(shard_defects_llmc) {
     for (EACH(r, rows)) {
         Bytes b = llmc(r->magic, r->version, r->n, r->width, ids);
         b.n -= r->cut;
-        CHECK(refused(b, true, r->text));
+        check_refused(b, true, r->text);
     }
     int32_t negative[256] = {20240520, 1, -5};
-    CHECK(refused(literal((char *)negative, sizeof negative), true, "damaged"));
+    check_refused(literal((char *)negative, sizeof negative), true, "damaged");
     int32_t most[257] = {20240801, 7, INT32_MAX};
-    CHECK(
-        refused(literal((char *)most, sizeof most), true, "8589934588 bytes) but 4 bytes follow"));
+    check_refused(literal((char *)most, sizeof most), true, "8589934588 bytes) but 4 bytes follow");
 }
 
 TEST(shard_defects_foreign) {
-    CHECK(refused((Bytes){0}, true, "is empty"));
-    CHECK(refused(literal("\1\0\2", 3), true, "odd"));
-    CHECK(refused(literal("\1\0\2\0", 4), false, "ends in .bin"));
-    CHECK(refused(literal("First Citizen:\nBefore we proceed any", 36), true,
-                  "text: gpt-tokenize encode"));
-    CHECK(refused(literal("K\xc3\xb6nig Drosselbart sprach: sehr sch\xc3\xb6n", 38), true,
-                  "text: gpt"));
-    CHECK(refused(literal("MMIDIDX\0\0\1\0\0\0\0", 14), true, "Megatron index"));
-    CHECK(refused(literal("BIN.TOK\n\1\0", 10), true, "llm.q"));
-    CHECK(refused(literal("\x40\0\0\0\0\0\0\0{\"a\":0                                  "
+    check_refused((Bytes){0}, true, "is empty");
+    check_refused(literal("\1\0\2", 3), true, "odd");
+    check_refused(literal("\1\0\2\0", 4), false, "ends in .bin");
+    check_refused(literal("First Citizen:\nBefore we proceed any", 36), true,
+                  "text: gpt-tokenize encode");
+    check_refused(literal("K\xc3\xb6nig Drosselbart sprach: sehr sch\xc3\xb6n", 38), true,
+                  "text: gpt");
+    check_refused(literal("MMIDIDX\0\0\1\0\0\0\0", 14), true, "Megatron index");
+    check_refused(literal("BIN.TOK\n\1\0", 10), true, "llm.q");
+    check_refused(literal("\x40\0\0\0\0\0\0\0{\"a\":0                                  "
                           "                              }",
                           72),
-                  true, "safetensors"));
+                  true, "safetensors");
     static const int32_t magics[] = {20240326, 20240327, 20240328, 20240522, 20240527, 20240803};
-    for (EACH(magic, magics)) CHECK(refused(llmc(*magic, 1, N, 2, ids), true, "llm.c"));
+    for (EACH(magic, magics)) check_refused(llmc(*magic, 1, N, 2, ids), true, "llm.c");
 }
 
 /* One field of a good Megatron index is changed (n bytes at `at`); the pair must be refused. */
-static bool pair_refused(size_t at, int64_t value, size_t n, size_t cut_idx, size_t cut_bin,
-                         const char *text) {
+static void check_pair(size_t at, int64_t value, size_t n, size_t cut_idx, size_t cut_bin,
+                       const char *words) {
     const int32_t lengths[] = {2, 4};
     OWNED(bytes_end) Bytes idx = megatron_idx(8, 2, lengths, 2), bin = {0};
     put_ids(&bin, ids, 6, 2);
     memcpy(idx.p + at, &value, n);
     Shard s;
-    Err e = {{0}};
-    bool ok = shard_parse_megatron(idx.p, idx.n - cut_idx, bin.p, bin.n - cut_bin, &s, &e);
-    return said(ok, &e, text);
+    Err e = {""};
+    CHECK_REFUSED(shard_parse_megatron(idx.p, idx.n - cut_idx, bin.p, bin.n - cut_bin, &s, &e), e,
+                  words);
 }
 
 TEST(shard_defects_megatron) {
     enum { VERSION = 9, TYPE = 17, SEQS = 18, DOCS = 26, LENGTHS = 34, OFFSETS = 42, DOC = 58 };
-    CHECK(pair_refused(0, 'm', 1, 0, 0, "no Megatron index"));
-    CHECK(pair_refused(0, 'M', 1, 80, 0, "no Megatron index"));
-    CHECK(pair_refused(VERSION, 2, 8, 0, 0, "version 2"));
-    CHECK(pair_refused(TYPE, 0, 1, 0, 0, "unknown token type 0"));
-    CHECK(pair_refused(TYPE, 6, 1, 0, 0, "floating-point"));
-    CHECK(pair_refused(TYPE, 7, 1, 0, 0, "floating-point"));
-    CHECK(pair_refused(TYPE, 9, 1, 0, 0, "unknown token type 9"));
-    CHECK(pair_refused(TYPE, 4, 1, 0, 0, "index"));
-    CHECK(pair_refused(TYPE, 1, 1, 0, 0, "index"));
-    CHECK(pair_refused(SEQS, -1, 8, 0, 0, "more than its"));
-    CHECK(pair_refused(SEQS, INT64_MAX / 4, 8, 0, 0, "more than its"));
-    CHECK(pair_refused(SEQS, 0x1555555555555556, 8, 0, 0, "more than its")); // * 12 wraps to 8
-    CHECK(pair_refused(DOCS, -1, 8, 0, 0, "more than its"));
-    CHECK(pair_refused(DOCS, 0x2000000000000001, 8, 0, 0, "more than its")); // * 8 wraps to 8
-    CHECK(pair_refused(DOCS, 2, 8, 0, 0, "too many"));
-    CHECK(pair_refused(LENGTHS, -1, 4, 0, 0, "sequence 0 has -1 tokens"));
-    CHECK(pair_refused(LENGTHS, 3, 4, 0, 0, "sequence 1 at byte 4, not at 6"));
-    CHECK(pair_refused(LENGTHS, INT32_MAX, 4, 0, 0, "sequence 0 ends at byte 4294967294"));
-    CHECK(pair_refused(LENGTHS + 4, 5, 4, 0, 0, "sequence 1 ends at byte 14, but the .bin has 12"));
-    CHECK(
-        pair_refused(LENGTHS + 4, 3, 4, 0, 0, "describes 10 bytes of tokens, but the .bin has 12"));
-    CHECK(pair_refused(OFFSETS, -2, 8, 0, 0, "sequence 0 at byte -2"));
-    CHECK(pair_refused(OFFSETS + 8, 6, 8, 0, 0, "sequence 1 at byte 6, not at 4"));
-    CHECK(pair_refused(DOC, 3, 8, 0, 0, "document 0 at sequence 3"));
-    CHECK(pair_refused(DOC + 8, -1, 8, 0, 0, "document 1 at sequence -1"));
-    CHECK(pair_refused(DOC + 16, 0, 8, 0, 0, "document 2 at sequence 0"));
-    CHECK(pair_refused(VERSION, 1, 8, 1, 0, "more than its"));
+    check_pair(0, 'm', 1, 0, 0, "no Megatron index");
+    check_pair(0, 'M', 1, 80, 0, "no Megatron index");
+    check_pair(VERSION, 2, 8, 0, 0, "version 2");
+    check_pair(TYPE, 0, 1, 0, 0, "unknown token type 0");
+    check_pair(TYPE, 6, 1, 0, 0, "floating-point");
+    check_pair(TYPE, 7, 1, 0, 0, "floating-point");
+    check_pair(TYPE, 9, 1, 0, 0, "unknown token type 9");
+    check_pair(TYPE, 4, 1, 0, 0, "index");
+    check_pair(TYPE, 1, 1, 0, 0, "index");
+    check_pair(SEQS, -1, 8, 0, 0, "more than its");
+    check_pair(SEQS, INT64_MAX / 4, 8, 0, 0, "more than its");
+    check_pair(SEQS, 0x1555555555555556, 8, 0, 0, "more than its"); // * 12 wraps to 8
+    check_pair(DOCS, -1, 8, 0, 0, "more than its");
+    check_pair(DOCS, 0x2000000000000001, 8, 0, 0, "more than its"); // * 8 wraps to 8
+    check_pair(DOCS, 2, 8, 0, 0, "too many");
+    check_pair(LENGTHS, -1, 4, 0, 0, "sequence 0 has -1 tokens");
+    check_pair(LENGTHS, 3, 4, 0, 0, "sequence 1 at byte 4, not at 6");
+    check_pair(LENGTHS, INT32_MAX, 4, 0, 0, "sequence 0 ends at byte 4294967294");
+    check_pair(LENGTHS + 4, 5, 4, 0, 0, "sequence 1 ends at byte 14, but the .bin has 12");
+    check_pair(LENGTHS + 4, 3, 4, 0, 0, "describes 10 bytes of tokens, but the .bin has 12");
+    check_pair(OFFSETS, -2, 8, 0, 0, "sequence 0 at byte -2");
+    check_pair(OFFSETS + 8, 6, 8, 0, 0, "sequence 1 at byte 6, not at 4");
+    check_pair(DOC, 3, 8, 0, 0, "document 0 at sequence 3");
+    check_pair(DOC + 8, -1, 8, 0, 0, "document 1 at sequence -1");
+    check_pair(DOC + 16, 0, 8, 0, 0, "document 2 at sequence 0");
+    check_pair(VERSION, 1, 8, 1, 0, "more than its");
     const int32_t none = 0;
     OWNED(bytes_end) Bytes empty = megatron_idx(8, 2, &none, 1);
     Shard s;
     Err e = {""};
-    CHECK(said(shard_parse_megatron(empty.p, empty.n, empty.p, 0, &s, &e), &e, "holds no tokens"));
-    CHECK(pair_refused(VERSION, 1, 8, 0, 2, "the .bin was cut"));
-    CHECK(pair_refused(VERSION, 1, 8, 0, 1, "the .bin was cut"));
+    CHECK_REFUSED(shard_parse_megatron(empty.p, empty.n, empty.p, 0, &s, &e), e, "holds no tokens");
+    check_pair(VERSION, 1, 8, 0, 2, "the .bin was cut");
+    check_pair(VERSION, 1, 8, 0, 1, "the .bin was cut");
 }
 
 /* ---- ids against the vocabulary -------------------------------------------------------------- */
@@ -424,42 +414,39 @@ static void open_set(void *arg) {
     OWNED(shards_close) ShardSet set = shards_open(c->names, c->vocab, NULL);
 }
 
-/* Opening must end with status 1 and one line that contains `text`. */
-static bool dies(const char *names, int64_t vocab, const char *text) {
+/* Opening must end with status 1 and one line that contains `words`. */
+static void check_dies(const char *names, int64_t vocab, const char *words) {
     char line[2048];
-    Call c = {names, vocab};
-    int status = test_in_child(open_set, &c, line, sizeof line);
-    char *end = strchr(line, '\n');
-    if (status == 1 && end && end[1] == 0 && strstr(line, text)) return true;
-    printf("    status %d, \"%s\", wanted \"%s\"\n", status, line, text);
-    return false;
+    int status = test_in_child(open_set, &(Call){names, vocab}, line, sizeof line);
+    CHECK_SAYS(status == 1 && test_count(line, "\n") == 1 && strstr(line, words),
+               "status %d, \"%s\", wanted \"%s\"", status, line, words);
 }
 
 TEST(shards_failures_are_one_line) {
     const char *dir = test_tmpdir();
     const char *good = save(dir, "good.bin", llmc(20240520, 1, N, 2, ids));
     char *twice = test_path("%s,%s/../%s/good.bin", good, dir, strrchr(dir, '/') + 1);
-    CHECK(dies(test_path("%s/none.bin", dir), 50257, "none.bin: No such file"));
-    CHECK(dies(test_path("%s/none*.bin", dir), 50257, "no file matches"));
-    CHECK(dies(test_path("%s,%s/none.bin", good, dir), 50257, "none.bin: No such file"));
-    CHECK(dies(dir, 50257, "is a folder"));
-    CHECK(dies("", 50257, "no token files"));
-    CHECK(dies(",", 50257, "no token files"));
-    CHECK(dies(twice, 50257, "are the same file"));
-    CHECK(dies(good, 50256,
-               "good.bin: token 3 of 8 has id 50256, but the vocabulary has ids 0..50255"));
-    CHECK(dies(good, 0, "vocabulary of 0"));
-    CHECK(dies(good, 1ll << 31, "vocabulary of 2147483648"));
-    CHECK(dies(save(dir, "empty.bin", (Bytes){0}), 50257, "empty.bin: is empty"));
+    check_dies(test_path("%s/none.bin", dir), 50257, "none.bin: No such file");
+    check_dies(test_path("%s/none*.bin", dir), 50257, "no file matches");
+    check_dies(test_path("%s,%s/none.bin", good, dir), 50257, "none.bin: No such file");
+    check_dies(dir, 50257, "is a folder");
+    check_dies("", 50257, "no token files");
+    check_dies(",", 50257, "no token files");
+    check_dies(twice, 50257, "are the same file");
+    check_dies(good, 50256,
+               "good.bin: token 3 of 8 has id 50256, but the vocabulary has ids 0..50255");
+    check_dies(good, 0, "vocabulary of 0");
+    check_dies(good, 1ll << 31, "vocabulary of 2147483648");
+    check_dies(save(dir, "empty.bin", (Bytes){0}), 50257, "empty.bin: is empty");
     char *pipe_path = test_path("%s/pipe.bin", dir);
     CHECK(mkfifo(pipe_path, 0600) == 0);
-    CHECK(dies(pipe_path, 50257, "not a regular file"));
+    check_dies(pipe_path, 50257, "not a regular file");
     Bytes b = {0};
     put_ids(&b, ids, N, 2);
     save(dir, "pair.idx", literal("nothing of the kind, but long enough to be an index", 51));
-    CHECK(
-        dies(save(dir, "pair.bin", b), 50257, "pair.bin: the .idx beside it is no Megatron index"));
+    check_dies(save(dir, "pair.bin", b), 50257,
+               "pair.bin: the .idx beside it is no Megatron index");
     if (geteuid() == 0) return; // who may read everything cannot see the next one
     CHECK(chmod(good, 0) == 0);
-    CHECK(dies(good, 50257, "good.bin: Permission denied"));
+    check_dies(good, 50257, "good.bin: Permission denied");
 }
