@@ -49,6 +49,9 @@ static inline double shell_recorded(const char *dir, const char *file, const cha
     return shell_number(at, name);
 }
 
+/* In a command: prints what each step of a file of records computed, without its times. */
+#define SHELL_STEPS "sed -n 's/^\\({\"step\":[0-9]*,.*\"lr\":[^,]*\\),.*/\\1/p' "
+
 /* The end of what the last command printed. */
 static char said[1 << 16] __attribute__((unused));
 

@@ -356,31 +356,27 @@ TEST(plan_lists_the_best_of_many_candidates) {
 
 /* ---- the program */
 
-static bool plan_says(const char *options, int status, const char *words) {
-    int is = test_shell(test_tmpdir(), said, sizeof said, "$BUILD/train_gpt --plan %s", options);
-    bool good = is == status && strstr(said, words);
-    if (!good) printf("    --plan %s: status %d: %s\n", options, is, said);
-    return good;
-}
+#define PLAN(status, word, options)                                                                \
+    SHELL_IN(test_tmpdir(), status, word, "$BUILD/train_gpt --plan " options)
 
 TEST(plan_of_the_program_explains_a_described_cluster) {
     static const char slow[] = "Matmuls in bf16 run at 98 % of the rate of those in fp32";
-    CHECK(plan_says("--cluster h100:2 --model d36 --batch 131072 --json plan.json", 0, "chosen"));
+    PLAN(0, "chosen", "--cluster h100:2 --model d36 --batch 131072 --json plan.json");
     CHECK(strstr(said, "plan     16 ranks on h100") && strstr(said, "tesseract"));
     CHECK(strstr(said, "A step is "));
-    CHECK(plan_says("--cluster h1000:2 --model d12", 2, "h100"));
-    CHECK(plan_says("--cluster nowhere.txt --model d12", 2, "nowhere.txt"));
-    CHECK(plan_says("--cluster cpu:4 --model d12 --layout x2.y2+stay=y --micro 1", 0,
-                    "chosen       x2.y2+stay=y"));
-    CHECK(plan_says("--cluster cpu:4 --ranks 2 --model d12", 2, "leave --ranks out"));
-    CHECK(plan_says("--cluster cpu:4 --model d12 --overlap bulk+ring", 0, " bulk+ring "));
+    PLAN(2, "h100", "--cluster h1000:2 --model d12");
+    PLAN(2, "nowhere.txt", "--cluster nowhere.txt --model d12");
+    PLAN(0, "chosen       x2.y2+stay=y",
+         "--cluster cpu:4 --model d12 --layout x2.y2+stay=y --micro 1");
+    PLAN(2, "leave --ranks out", "--cluster cpu:4 --ranks 2 --model d12");
+    PLAN(0, " bulk+ring ", "--cluster cpu:4 --model d12 --overlap bulk+ring");
     CHECK(!strstr(said, " bulk+halves ") && !strstr(said, slow));
-    CHECK(plan_says("--cluster cpu:8 --model layers=2,heads=8,channels=64,seq=64,vocab=256 "
-                    "--layout x8 --overlap bulk+chunk=8",
-                    0, " % less.\n")); // many small messages
+    PLAN(0, " % less.\n",
+         "--cluster cpu:8 --model layers=2,heads=8,channels=64,seq=64,vocab=256 "
+         "--layout x8 --overlap bulk+chunk=8"); // many small messages
     CHECK(strstr(said, "The best other named scheme, dp (d8+zero2), takes 89 % less: "));
-    CHECK(plan_says("--cluster cpu:4 --model d12 --dtype bf16", 0, slow));
-    CHECK(plan_says("--cluster h100:1 --model d12 --dtype bf16", 0, "chosen"));
+    PLAN(0, slow, "--cluster cpu:4 --model d12 --dtype bf16");
+    PLAN(0, "chosen", "--cluster h100:1 --model d12 --dtype bf16");
     CHECK(!strstr(said, "Matmuls in bf16"));
 }
 
@@ -392,8 +388,7 @@ TEST(plan_of_a_run_trains_what_a_given_layout_trains) {
     SHELL(0, "plan     ",
           "run() { $BUILD/train_gpt --train train.bin --model "
           "layers=2,heads=4,channels=32,seq=16,vocab=61 --batch 256 --micro 4 --steps 40 --ranks 2 "
-          "--exact --eval-every 0 --calibrate none --json $1 $2 && "
-          "sed -n 's/^\\({\"step\":[0-9]*,.*\"lr\":[^,]*\\),.*/\\1/p' $1 >$1.steps; }; "
+          "--exact --eval-every 0 --calibrate none --json $1 $2 && " SHELL_STEPS "$1 >$1.steps; }; "
           "run auto.json '--layout auto --refine 2 --ledger ledger' && run given.json "
           "'--layout x2 --ledger none' && wc -l <auto.json.steps && "
           "cmp auto.json.steps given.json.steps");
@@ -404,9 +399,9 @@ TEST(plan_of_a_run_trains_what_a_given_layout_trains) {
 }
 
 TEST(plan_of_a_fixed_layout_is_measured_with_the_named_schemes) {
-    CHECK(plan_says("--ranks 4 --layout d2.x2 --batch 256 --model "
-                    "layers=2,heads=4,channels=32,seq=16,vocab=61",
-                    0, "chosen       d2.x2"));
+    PLAN(0, "chosen       d2.x2",
+         "--ranks 4 --layout d2.x2 --batch 256 --model "
+         "layers=2,heads=4,channels=32,seq=16,vocab=61");
     CHECK(strstr(said, "fsdp"));
     CHECK(strstr(said, "\nMeasured: ") ||
           strstr(said, "\nNone of its collectives was measured; derived: ")); // with no time at all

@@ -2,14 +2,6 @@
  * way. */
 #include "tests/shell.h"
 
-#include <jansson.h>
-#include <math.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-enum { MAX_STEPS = 2048 };
-
 static const char *const models[] = {
     "layers=2,heads=5,channels=20,seq=16,vocab=64",
     "llama,layers=2,heads=6,kv_heads=2,channels=24,ffn=22,seq=16,vocab=64"};
@@ -20,42 +12,15 @@ static const char *const models[] = {
     "RUN=\"$BUILD/train_gpt --train train.bin --threads 1 --schedule constant --eval-every 0 "     \
     "--lr 1e-2 --eps 1e-4\"; "
 
-/* What a run wrote with --json: step i at place i - 1. */
-typedef struct Log {
-    int n; // steps
-    double loss[MAX_STEPS], norm[MAX_STEPS];
-    int64_t tokens[MAX_STEPS];
-} Log;
+/* Runs commands of the test's folder, all of which must succeed. */
+#define RUNS(...) SHELL(0, "", RUN __VA_ARGS__)
 
-static void read_record(Log *log, const json_t *j) {
-    int64_t step = json_integer_value(json_object_get(j, "step"));
-    if (json_object_get(j, "loss") && step >= 1 && step <= MAX_STEPS) {
-        log->n = (int)step;
-        log->loss[step - 1] = json_number_value(json_object_get(j, "loss"));
-        log->norm[step - 1] = json_number_value(json_object_get(j, "norm"));
-        log->tokens[step - 1] = json_integer_value(json_object_get(j, "tokens"));
-    }
+/* Numbers of step `step` in a file of records. */
+static double loss_of(const char *dir, const char *file, int step) {
+    return shell_recorded(dir, file, "\"loss\":", step - 1);
 }
-
-static Log read_log(const char *dir, const char *name) {
-    Log log = {0};
-    char line[8192];
-    char *path = test_path("%s/%s", dir, name);
-    FILE *f = fopen(path, "r");
-    while (f && fgets(line, sizeof line, f)) {
-        OWNED(test_json_end) json_t *j = json_loads(line, 0, NULL);
-        read_record(&log, j);
-    }
-    if (f) fclose(f);
-    return log;
-}
-
-/* Runs commands of the test's folder; prints what they said if the status is another than 0. */
-#define runs(dir, ...) runs_text(dir, test_path(__VA_ARGS__))
-static bool runs_text(const char *dir, const char *command) {
-    int status = test_shell(dir, said, sizeof said, RUN "%s", command);
-    if (status) printf("    %s\n    status %d: %s\n", command, status, said);
-    return status == 0;
+static double tokens_of(const char *dir, const char *file, int step) {
+    return shell_recorded(dir, file, "\"tokens\":", step - 1);
 }
 
 /* 55 sequences of an epoch, 10 a step: the last handover is in the middle of the third one. With
@@ -67,19 +32,17 @@ TEST(train_moves_between_meshes_within_an_epoch) {
                                        "--steps 18 --ranks 6 --layout d2.x3+heads+zero1"};
     for (EACH(m, models)) {
         const char *dir = shell_directory(55 * 16 + 1);
-        CHECK(runs(dir,
-                   "$RUN --exact --model %s --micro 2 --batch 160 --steps 18 --save one "
-                   "--json one.jsonl",
-                   *m));
+        RUNS("$RUN --exact --model %s --micro 2 --batch 160 --steps 18 --save one "
+             "--json one.jsonl",
+             *m);
         for (int k = 0; k < 8; k++)
-            CHECK(runs(dir, "$RUN --model %s --micro 1 --batch 160 --resume %s %s --json run.jsonl",
-                       *m, legs[k % 4], k < 4 ? "--save exact --exact" : "--save run"));
-        CHECK(runs(dir, "for f in model optimizer; do cmp one/step_00000018/$f.safetensors "
-                        "exact/step_00000018/$f.safetensors || exit 1; done"));
-        Log one = read_log(dir, "one.jsonl"), run = read_log(dir, "run.jsonl");
-        CHECK(run.n == 18 && run.tokens[17] == 18 * 160);
-        for (int step = 0; step < 18; step++) // the same sums, of floats
-            CHECK_NEAR(run.loss[step] / one.loss[step], 1, 1e-6);
+            RUNS("$RUN --model %s --micro 1 --batch 160 --resume %s %s --json run.jsonl", *m,
+                 legs[k % 4], k < 4 ? "--save exact --exact" : "--save run");
+        RUNS("for f in model optimizer; do cmp one/step_00000018/$f.safetensors "
+             "exact/step_00000018/$f.safetensors || exit 1; done");
+        CHECK(tokens_of(dir, "run.jsonl", 18) == 18 * 160);
+        for (int step = 1; step <= 18; step++) // the same sums, of floats
+            CHECK_NEAR(loss_of(dir, "run.jsonl", step) / loss_of(dir, "one.jsonl", step), 1, 1e-6);
     }
 }
 
@@ -89,33 +52,28 @@ TEST(train_replicas_have_the_same_sequences_whatever_z_and_micro) {
                                        "--ranks 4 --layout d2.z2 --micro 1",
                                        "--ranks 4 --layout z2.d2+sp --micro 2"};
     const char *dir = shell_directory(55 * 16 + 1);
-    CHECK(runs(dir, "$RUN --exact --model %s --batch 128 --steps 4 --sync-every 2 %s --save one",
-               models[0], "--ranks 2 --layout d2 --micro 1"));
+    RUNS("$RUN --exact --model %s --batch 128 --steps 4 --sync-every 2 %s --save one", models[0],
+         "--ranks 2 --layout d2 --micro 1");
     for (int i = 0; i < 3; i++)
-        CHECK(runs(dir,
-                   "$RUN --exact --model %s --batch 128 --steps 4 --sync-every 2 %s --save %d && "
-                   "cmp one/step_00000004/model.safetensors %d/step_00000004/model.safetensors",
-                   models[0], same[i], i, i));
+        RUNS("$RUN --exact --model %s --batch 128 --steps 4 --sync-every 2 %s --save %d && "
+             "cmp one/step_00000004/model.safetensors %d/step_00000004/model.safetensors",
+             models[0], same[i], i, i);
 }
 
 /* The batch is the same as before even where --batch was left to the first mesh. */
 TEST(train_resumed_on_another_mesh_keeps_the_batch) {
     const char *dir = shell_directory(2000);
-    CHECK(runs(dir,
-               "RUN=\"$RUN --model %s --micro 2 --save run --json run.jsonl\"; "
-               "$RUN --ranks 3 --layout dp --steps 2 && $RUN --steps 3 --resume && "
-               "$RUN --ranks 2 --layout dp --steps 4 --resume && "
-               "$RUN --ranks 2 --layout auto --calibrate none --steps 5 --resume",
-               models[0]));
-    Log run = read_log(dir, "run.jsonl");
-    CHECK(run.n == 5 && run.tokens[1] == 2 * 3 * 2 * 16);
-    for (int i = 2; i < 5; i++) CHECK(run.tokens[i] == (i + 1) * 3 * 2 * 16);
+    RUNS("RUN=\"$RUN --model %s --micro 2 --save run --json run.jsonl\"; "
+         "$RUN --ranks 3 --layout dp --steps 2 && $RUN --steps 3 --resume && "
+         "$RUN --ranks 2 --layout dp --steps 4 --resume && "
+         "$RUN --ranks 2 --layout auto --calibrate none --steps 5 --resume",
+         models[0]);
+    for (int step = 2; step <= 5; step++)
+        CHECK(tokens_of(dir, "run.jsonl", step) == step * 3 * 2 * 16);
     // a batch that is asked for is the one that is taken
-    CHECK(runs(
-        dir, "$RUN --model %s --micro 2 --save run --json run.jsonl --steps 6 --resume --batch 64",
-        models[0]));
-    run = read_log(dir, "run.jsonl");
-    CHECK(run.tokens[5] == run.tokens[4] + 64);
+    RUNS("$RUN --model %s --micro 2 --save run --json run.jsonl --steps 6 --resume --batch 64",
+         models[0]);
+    CHECK(tokens_of(dir, "run.jsonl", 6) == tokens_of(dir, "run.jsonl", 5) + 64);
 }
 
 static const char *const meshes[] = {
@@ -135,7 +93,7 @@ static void digests(const char *model) {
         const char *hash = strstr(said, "\nweights  hash ") + 15;
         if (i < 0) snprintf(digest, sizeof digest, "%s", hash);
         CHECK(strspn(digest, "0123456789abcdef") == 16 && strncmp(hash, digest, 16) == 0);
-        CHECK(runs(dir, "grep -q '\"weights_hash\":\"%s\"' ./%d.jsonl", digest, i));
+        RUNS("grep -q '\"weights_hash\":\"%s\"' ./%d.jsonl", digest, i);
     }
     SHELL(0, "\nweights  hash ",
           RUN "$RUN --model %s --micro 1 --batch 80 --steps 1 --count --seed 2", model);
@@ -254,17 +212,15 @@ TEST(train_on_ranks_saves_and_leaves_when_a_signal_comes) {
                          "--json run.jsonl",
                          what), // 64 micro-batches a step
                "grep -qs '\"step\":3,' run.jsonl");
-    Log run = read_log(dir, "run.jsonl");
-    CHECK(run.n >= 3 && run.n < MAX_STEPS - 3);
-    CHECK(strstr(said, test_path(" after step %d; --resume", run.n)));
+    int n = (int)shell_number(said, " after step ");
+    CHECK(n >= 3 && strstr(said, test_path(" after step %d; --resume", n)));
     CHECK(!strchr(strchr(said, '\n') + 1, '\n'));
-    CHECK(runs(dir,
-               "test -d run/step_%08d && $RUN %s --ranks 3 --layout x3 --steps %d --save run "
-               "--resume --json run.jsonl && $RUN %s --steps %d --json one.jsonl",
-               run.n, what, run.n + 3, what, run.n + 3));
-    Log one = read_log(dir, "one.jsonl");
-    run = read_log(dir, "run.jsonl");
-    CHECK(memcmp(&run, &one, sizeof run) == 0);
+    RUNS("test -d run/step_%08d && test $(" SHELL_STEPS "run.jsonl | wc -l) = %d && "
+         "$RUN %s --ranks 3 --layout x3 --steps %d --save run --resume --json run.jsonl && "
+         "$RUN %s --steps %d --json one.jsonl && " SHELL_STEPS
+         "run.jsonl >run.steps && " SHELL_STEPS
+         "one.jsonl >one.steps && test $(wc -l <one.steps) = %d && cmp run.steps one.steps",
+         n, n, what, n + 3, what, n + 3, n + 3);
 }
 
 /* Validation of a million tokens, samples of ten: each would take minutes. */
@@ -272,22 +228,22 @@ TEST(train_on_ranks_leaves_evaluation_and_sampling_when_a_signal_comes) {
     static const char *const busy[] = {"--val long.bin --eval-batches 0 --eval-every 1",
                                        "--sample-every 1 --sample-tokens 10000000"};
     const char *dir = shell_directory(4000);
-    CHECK(runs(dir, "truncate -s 64M long.bin"));
+    RUNS("truncate -s 64M long.bin");
     for (int i = 0; i < 2; i++) {
         TERMINATED("stopped by signal 15 after step 1; --resume continues",
                    test_path("$BUILD/train_gpt --train train.bin " MESHED
                              "%s --save run%d --json log%d %s",
                              models[0], i, i, busy[i]),
                    test_path("grep -qs '\"step\":1,' log%d && sleep 0.2", i));
-        CHECK(runs(dir, "test -d run%d/step_00000001", i));
+        RUNS("test -d run%d/step_00000001", i);
     }
     TERMINATED("stopped by signal 15",
                "$BUILD/train_gpt --ranks 4 --layout optimus:2x2 --init run0 --val long.bin "
                "--eval-batches 0",
                "grep -qs available out && sleep 0.2");
     CHECK(strstr(said, "nothing was saved"));
-    CHECK(runs(dir, "$RUN --model layers=1,heads=2,channels=8,seq=16 --tokenizer bytes --steps 1 "
-                    "--save bytes"));
+    RUNS("$RUN --model layers=1,heads=2,channels=8,seq=16 --tokenizer bytes --steps 1 "
+         "--save bytes");
     TERMINATED("stopped by signal 15",
                "$BUILD/train_gpt --ranks 4 --layout d2.x2 --init bytes --tokenizer bytes "
                "--prompt word --sample-tokens 10000000",
