@@ -366,11 +366,12 @@ TEST_EMULATED(cuda_mesh_by_nccl_replays_the_bits_and_bytes_of_calls) {
         {"y2", "none", 2, 2, 2, 2, RECOMPUTE_SELECTIVE, false, "x2"},
         {"x2", "bulk+halves", 2, 4, 1, 1, RECOMPUTE_NONE, true, NULL},
         {"x2.y2+heads", "chunk=2", 4, 4, 1, 1, RECOMPUTE_NONE, false, NULL},
+        {"d1", "none", 1, 2, 2, 2, RECOMPUTE_NONE, true, "d1"}, // another model
         {"x2.y2+stay=y", "bulk", 4, 2, 2, 2, RECOMPUTE_NONE, false, NULL},
         {"d2", "bulk", 2, 1, 2, 2, RECOMPUTE_NONE, false, "z2"},
         {"d2.x2", "bulk+halves", 4, 2, 1, 1, RECOMPUTE_FULL, false, NULL}};
     static const int versions[] = {22809, 21903, 21801};
-    for (int i = 0; i < (test_long() ? 9 : 6); i += BASE_DEBUG && !test_long() ? 3 : 1) {
+    for (int i = 0; i < (test_long() ? 10 : 7); i += BASE_DEBUG && !test_long() ? 3 : 1) {
         EmuSetup s = {.late = i % 3 > 0, .shuffle = i % 3 == 2 ? 5 : 0, .apart = true};
         emu_nccl_version(versions[i % 3]);
         OWNED(mesh_run_free) MeshRun called = run_recorded(&cases[i], REPLAY_NEVER, s);
