@@ -81,7 +81,6 @@ static void sweep(const char *overlap, int number) {
     TEST(name) {                                                                                   \
         sweep(overlap, number);                                                                    \
     }
-TEST_SWEEP(overlap_none_is_predicted, "none", 0)
 TEST_SWEEP(overlap_bulk_changes_no_bit, "bulk", 1)
 TEST_SWEEP(overlap_chunks_change_no_bit, "chunk=2", 2)
 TEST_SWEEP(overlap_bulk_with_chunks_changes_no_bit, "bulk+chunk=3", 3)
