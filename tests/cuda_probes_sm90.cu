@@ -25,17 +25,6 @@ inline int coded(int i) {
     return i * 37 % 61 % 17 - 8;
 }
 
-template <class T> ProbeResult compare(const T *out, const T *want, int n) {
-    ProbeResult r = {n, 0, UINT64_C(14695981039346656037)};
-    for (int i = 0; i < n; i++) {
-        r.wrong += memcmp(&out[i], &want[i], sizeof(T)) != 0;
-        for (size_t j = 0; j < sizeof(T); j++)
-            r.hash = (r.hash ^ reinterpret_cast<const unsigned char *>(&out[i])[j]) *
-                     UINT64_C(1099511628211);
-    }
-    return r;
-}
-
 /* Word (row, column) of rows x columns words in panels of 64 columns, rows of 128 bytes,
  * swizzled. */
 inline int place(int rows, int row, int column) {
@@ -48,6 +37,21 @@ struct Memory {
     void *in, *out;
     Memory() : in(device_alloc(ROOM)), out(device_alloc(ROOM)) {}
     ~Memory() { device_free(in), device_free(out); }
+
+    /* What the probe wrote, compared with what it had to write. */
+    template <class T> ProbeResult result(const T *want, int n) const {
+        static T got[ROOM / sizeof(T)];
+        ProbeResult r = {n, 0, UINT64_C(14695981039346656037)};
+        device_get(got, out, static_cast<size_t>(n) * sizeof(T));
+        device_wait();
+        for (int i = 0; i < n; i++) {
+            r.wrong += memcmp(&got[i], &want[i], sizeof(T)) != 0;
+            for (size_t j = 0; j < sizeof(T); j++)
+                r.hash = (r.hash ^ reinterpret_cast<const unsigned char *>(&got[i])[j]) *
+                         UINT64_C(1099511628211);
+        }
+        return r;
+    }
 };
 
 /* --- wgmma: D[64, N] = A[64, 64] B[64, N] in 4 steps, then D += A B again */
@@ -93,7 +97,7 @@ __global__ void __launch_bounds__(THREADS) multiply(float *out, const Operands *
 
 template <Major A, Major B, int N, bool REGISTERS> ProbeResult run_multiply() {
     static Operands in;
-    static float out[M * N], want[M * N];
+    static float want[M * N];
     memset(&in, 0, sizeof in);
     for (int m = 0; m < M; m++)
         for (int k = 0; k < DEEP; k++)
@@ -111,9 +115,7 @@ template <Major A, Major B, int N, bool REGISTERS> ProbeResult run_multiply() {
     device_put(memory.in, &in, sizeof in);
     LAUNCH((multiply<A, B, N, REGISTERS>), 1, THREADS, sizeof(Operands),
            static_cast<float *>(memory.out), static_cast<const Operands *>(memory.in));
-    device_get(out, memory.out, sizeof out);
-    device_wait();
-    return compare(out, want, M * N);
+    return memory.result(want, M * N);
 }
 
 /* --- TMA: boxes that begin before and end behind the tensor on every side */
@@ -212,7 +214,7 @@ __global__ void __launch_bounds__(THREADS)
 
 /* Of what a store brings beyond the end of a row, the whole chunk is written in which it ends. */
 template <int DIMENSIONS, Side SIDE, bool STORES> ProbeResult run_box() {
-    static uint16_t tensor[TENSOR], box[BOX], want[MOST], out[MOST];
+    static uint16_t tensor[TENSOR], box[BOX], want[MOST];
     int n = box_words(DIMENSIONS), n_out = STORES ? TENSOR : n;
     constexpr int WORDS = row_words(SIDE), STORED = (WORDS + CHUNK - 1) / CHUNK * CHUNK;
     At at = corner(SIDE);
@@ -237,9 +239,7 @@ template <int DIMENSIONS, Side SIDE, bool STORES> ProbeResult run_box() {
         LAUNCH(load_box<DIMENSIONS>, 1, THREADS, sizeof(Boxes), static_cast<uint16_t *>(memory.out),
                map, at, n);
     }
-    device_get(out, memory.out, static_cast<size_t>(n_out) * sizeof *out);
-    device_wait();
-    return compare(out, want, n_out);
+    return memory.result(want, n_out);
 }
 
 /* --- a box of floats that is added: y(1 + i, 4 + j) += i + j, beyond the end of y nothing */
@@ -265,7 +265,7 @@ __global__ void __launch_bounds__(32) add_box(const __grid_constant__ CUtensorMa
     tma_wait<0>();
 }
 inline ProbeResult run_add_box() {
-    static float y[SUMS], out[SUMS], want[SUMS];
+    static float y[SUMS], want[SUMS];
     for (int i = 0; i < SUMS; i++) {
         int row = i / SUM_COLUMNS - 1, column = i % SUM_COLUMNS - 4;
         y[i] = static_cast<float>(1000 * i);
@@ -276,9 +276,7 @@ inline ProbeResult run_add_box() {
     CUtensorMap map = tensor_map(memory.out, &shape);
     device_put(memory.out, y, sizeof y);
     LAUNCH(add_box, 1, 32, sizeof(FloatBox), map);
-    device_get(out, memory.out, sizeof out);
-    device_wait();
-    return compare(out, want, SUMS);
+    return memory.result(want, SUMS);
 }
 
 /* --- stmatrix: lane l of a warp holds pairs 128 r + 4 l of matrix r; a bulk copy brings what was
@@ -312,7 +310,7 @@ __global__ void __launch_bounds__(32) store_matrices(uint16_t *out, const uint16
     for (int i = 0; i < 8; i++) out[lane * 8 + i] = x->words[lane * 8 + i];
 }
 inline ProbeResult run_matrices() {
-    static uint16_t in[256], out[512], want[512];
+    static uint16_t in[256], want[512];
     for (int i = 0; i < 256; i++) {
         in[i] = static_cast<uint16_t>(7 * i);
         want[(31 - i / 8) * 8 + i % 8] = static_cast<uint16_t>(i);
@@ -322,9 +320,7 @@ inline ProbeResult run_matrices() {
     device_put(memory.in, in, sizeof in);
     LAUNCH(store_matrices, 1, 32, sizeof(Matrices), static_cast<uint16_t *>(memory.out),
            static_cast<const uint16_t *>(memory.in));
-    device_get(out, memory.out, sizeof out);
-    device_wait();
-    return compare(out, want, 512);
+    return memory.result(want, 512);
 }
 
 /* --- mma.sync: D[16, 8] = 1000 + 2 A[16, 16] B[16, 8], in the fragments of a warp */
@@ -351,7 +347,7 @@ __global__ void __launch_bounds__(32) multiply_in_warp(float *out, const WarpOpe
 }
 inline ProbeResult run_multiply_in_warp() {
     static WarpOperands in;
-    static float out[WARP_M * WARP_N], want[WARP_M * WARP_N];
+    static float want[WARP_M * WARP_N];
     for (int m = 0; m < WARP_M; m++)
         for (int k = 0; k < WARP_K; k++) in.a[m][k] = bf16_of(coded(m * WARP_K + k));
     for (int k = 0; k < WARP_K; k++)
@@ -366,9 +362,7 @@ inline ProbeResult run_multiply_in_warp() {
     device_put(memory.in, &in, sizeof in);
     LAUNCH(multiply_in_warp, 1, 32, 0, static_cast<float *>(memory.out),
            static_cast<const WarpOperands *>(memory.in));
-    device_get(out, memory.out, sizeof out);
-    device_wait();
-    return compare(out, want, WARP_M * WARP_N);
+    return memory.result(want, WARP_M * WARP_N);
 }
 
 /* --- ldmatrix: row r of matrix i lies where lane 8 i + r says, in the opposite order */
@@ -389,7 +383,7 @@ __global__ void __launch_bounds__(32) load_matrices(unsigned *out, const uint16_
 }
 template <bool TRANS> ProbeResult run_load_matrices() {
     static uint16_t in[256];
-    static unsigned out[128], want[128];
+    static unsigned want[128];
     for (int i = 0; i < 256; i++) in[i] = static_cast<uint16_t>(7 * i);
     for (int i = 0; i < 128; i++) {
         int g = i % 32 / 4, t = i % 4 * 2, matrix = i / 32 * 8;
@@ -400,9 +394,7 @@ template <bool TRANS> ProbeResult run_load_matrices() {
     device_put(memory.in, in, sizeof in);
     LAUNCH((load_matrices<TRANS>), 1, 32, sizeof in, static_cast<unsigned *>(memory.out),
            static_cast<const uint16_t *>(memory.in));
-    device_get(out, memory.out, sizeof out);
-    device_wait();
-    return compare(out, want, 128);
+    return memory.result(want, 128);
 }
 
 /* --- cp.async: two groups, of 16 bytes to a lane and of 4; zeros where nothing is there */
@@ -424,7 +416,7 @@ __global__ void __launch_bounds__(32) copy_later(unsigned *out, const unsigned *
     out[128 + lane] = words[128 + lane];
 }
 inline ProbeResult run_copy_later() {
-    static unsigned in[160], out[160], want[160];
+    static unsigned in[160], want[160];
     for (unsigned i = 0; i < 160; i++) in[i] = 7 * i + 1;
     for (int i = 0; i < 160; i++) {
         int lane = 31 - (i < 128 ? i / 4 : i - 128);
@@ -435,9 +427,7 @@ inline ProbeResult run_copy_later() {
     device_put(memory.in, in, sizeof in);
     LAUNCH(copy_later, 1, 32, sizeof in, static_cast<unsigned *>(memory.out),
            static_cast<const unsigned *>(memory.in));
-    device_get(out, memory.out, sizeof out);
-    device_wait();
-    return compare(out, want, 160);
+    return memory.result(want, 160);
 }
 
 /* --- clusters: each of two blocks brings half of a box of 64 x 64 words to both, and the next box,
@@ -474,7 +464,7 @@ __global__ void __launch_bounds__(32)
     cluster_sync();
 }
 inline ProbeResult run_bring_halves() {
-    static uint16_t in[128 * 64], out[4 * 64 * 64], want[4 * 64 * 64];
+    static uint16_t in[128 * 64], want[4 * 64 * 64];
     for (int i = 0; i < 128 * 64; i++) in[i] = bf16_of(coded(i));
     for (int i = 0; i < 4; i++)
         for (int row = 0; row < 64; row++)
@@ -485,9 +475,7 @@ inline ProbeResult run_bring_halves() {
     TensorShape s = {2, {64, 128}, {1, 64}, {64, 32}, false};
     LAUNCH_CLUSTERS(2, bring_halves, 2, 32, sizeof(Pair), tensor_map(memory.in, &s),
                     static_cast<uint16_t *>(memory.out));
-    device_get(out, memory.out, sizeof out);
-    device_wait();
-    return compare(out, want, 4 * 64 * 64);
+    return memory.result(want, 4 * 64 * 64);
 }
 
 #define MATMULS(n)                                                                                 \
