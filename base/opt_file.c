@@ -167,7 +167,8 @@ bool opt_file_read(const char *path, OptFile *out, Err *e) {
     if (!ok)
         err(e, "cannot read %s: %s%s", name, strerror(errno),
             folder ? "; the folder of a checkpoint is needed (NAME/step_...)" : "");
-    // a record's options name its own log as an output: the run must not overwrite it
+    // a record's options name its own log as an output: the run must not overwrite it (but
+    // continues it with --resume: run_continues_record)
     if (ok) ok = claim_input_path(name, e);
     if (ok && !opt_file_parse(text, n, out, &why)) ok = err(e, "%s:%s", name, why.text);
     if (ok && n == LONGEST && !out->record) ok = err(e, "%s: too long for a file of options", name);

@@ -1,7 +1,5 @@
 #include "data/tokenizer_folder.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -10,13 +8,11 @@
 
 static IoMap read_file(const char *folder, const char *name) {
     char *path = mem_printf("%s/%s", folder, name);
-    FILE *f = fopen(path, "r");
-    if (!f) die_user("cannot open %s: %s", path, strerror(errno));
-    IoMap m = io_read(f, path);
-    m.path = mem_strdup(name);
-    fclose(f);
+    IoMap m = io_open(path), copy = {.n = m.n, .path = mem_strdup(name)};
+    copy.p = memcpy(mem_alloc(m.n + 1), m.p, m.n);
+    io_unmap(&m);
     mem_free(path);
-    return m;
+    return copy;
 }
 
 TokenizerFolder tokenizer_folder(const char *folder) {

@@ -66,7 +66,7 @@ works "ranks and threads where a stack is small" bash -c 'ulimit -s 100; exec "$
 refuses 1 "raise the limit of processes or of memory" bash -c 'ulimit -v 300000; exec "$@"' - \
     "${train[@]}" --ranks 64 --batch 2048
 refuses 1 "of parameters: Cannot allocate memory; raise the limit" \
-    bash -c 'ulimit -v 300000; exec "$@"' - train_gpt --train good.bin --model d12 --threads 1
+    bash -c 'ulimit -v 450000; exec "$@"' - train_gpt --train good.bin --model d12 --threads 1
 works "a batch in units of 1024" "${train[@]}" --batch 0.5Ki --steps 1
 refuses 2 "did you mean --steps?" "${train[@]}" --stesp 3
 refuses 2 "--eps must be between 1e-37" "${train[@]}" --steps 1 --eps 0
@@ -97,6 +97,8 @@ works "it trains the same, too" test "$(losses third.jsonl)" = "$(losses log.jso
 refuses 2 "that file is an input (log.jsonl)" train_gpt --config log.jsonl --save fourth
 works "a question beside the command of a finished run" train_gpt --config third.jsonl --memory \
     --json '' --csv ''
+refuses 2 "nothing to resume; name another one" train_gpt --config third.jsonl --resume \
+    --save nowhere
 works "the record that it continues" train_gpt --config third.jsonl --resume --steps 6 --csv ''
 works "it is one record" test "$(grep -c '"loss"' third.jsonl)" = 6
 refuses 2 "cannot read nowhere.conf" train_gpt --config nowhere.conf

@@ -109,10 +109,11 @@ void test_stop(void) {
     pid_t me = getpid(), waker = fork();
     if (waker == 0) {
         sleep(5);
-        kill(me, SIGCONT);
+        for (; getppid() == me; usleep(200000)) kill(me, SIGCONT); // perhaps not stopped yet
         _exit(0);
     }
     kill(me, SIGSTOP);
+    kill(waker, SIGKILL);
     waitpid(waker, NULL, 0);
 }
 

@@ -69,10 +69,10 @@ TEST(cuda_replay_changes_no_bit) {
     enum { REPLAYED = STEPS - 3 };
     for (int i = 0; i < 3; i++) {
         StepSums sums[2][STEPS];
-        double seen[2][2];
+        double seen[2][2][2]; // after the second step, after the last
         for (int replay = 0; replay < 2; replay++) {
             ModelShape shape = shapes[i];
-            shape.replay = replay;
+            shape.replay = replay ? REPLAY_AUTO : REPLAY_NEVER;
             EmuSetup s = cuda_orders[i ? 2 : 0];
             s.shuffle = i ? 5 : 0;
             cuda_begin(s);
@@ -81,7 +81,8 @@ TEST(cuda_replay_changes_no_bit) {
             int64_t before = emu_calls.replays;
             for (int step = 0; step < STEPS; step++) {
                 sums[replay][step] = step_of(&m, step);
-                if (step == 1 || step == STEPS - 1) look(&m, seen[replay]);
+                if (step == 1) look(&m, seen[replay][0]);
+                if (step == STEPS - 1) look(&m, seen[replay][1]);
             }
             CHECK(test_on_device ||
                   emu_calls.replays - before == (replay ? REPLAYED * SEQUENCES / B : 0));

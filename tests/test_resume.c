@@ -95,7 +95,8 @@ TEST(save_keeps_the_tokenizer_that_is_gone) {
     const char *dir = shell_directory(400), *model = "layers=1,heads=1,channels=8,seq=8,vocab=260";
     RUNS(0, "", model,
          "seq 99 >text && $BUILD/tokenize train --text text --vocab 260 --out tok; "
-         "$RUN --tokenizer tok --steps 100000000 --save-every 50 --save run --export-hf end "
+         "$RUN --tokenizer tok --steps 100000000 --save-every 50 --keep-every 200 --save run "
+         "--export-hf end "
          ">log & P=$!; while kill -0 $P && [ ! -s log ]; do sleep 0.01; done; rm -r tok; "
          "while kill -0 $P && [ ! -e run/step_00000200 ]; do sleep 0.01; done; kill $P; "
          "wait $P; for s in run/*; do ls $s/vocab.json $s/merges.txt || exit 1; done");

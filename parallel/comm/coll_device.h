@@ -53,7 +53,9 @@ typedef struct CallQueue {
     void (*check)(void *ctx);
     void *ctx;
     DieRank name;
-    double stopped; // seconds during which this process was stopped: they do not count
+    // clock of `since`, as of this round of the thread; it stands still while this process is
+    // stopped
+    double now;
     pthread_t thread;
     pthread_cond_t change;
     bool ends;
@@ -70,11 +72,9 @@ void queue_close(CallQueue *q);
 Queued *queue_take(CallQueue *q, const Queued *like);
 void queue_enqueued(CallQueue *q, Queued *t);
 void queue_drain(const CallQueue *q);
-/* Local, called with the lock held. queue_now: the clock of `since`, without the time in which this
- * process was stopped. queue_too_long: has a wait that began at `since` reached its limit?
- * queue_missing: writes the other ranks of the group whose event in `part` has not come.
+/* Local, called with the lock held. queue_too_long: has a wait that began at `since` reached its
+ * limit? queue_missing: writes the other ranks of the group whose event in `part` has not come.
  * part NULL: writes all of them, joined by "or", since at least one is missing. */
-double queue_now(const CallQueue *q);
 bool queue_too_long(const CallQueue *q, double since, double limit);
 void queue_missing(const Comm *c, const Event *part, char text[QUEUE_TEXT]);
 

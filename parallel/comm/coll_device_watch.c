@@ -38,12 +38,8 @@ void queue_drain(const CallQueue *q) {
 
 /* ---- the checks of the thread */
 
-double queue_now(const CallQueue *q) {
-    return now_s() - q->stopped;
-}
-
 bool queue_too_long(const CallQueue *q, double since, double limit) {
-    return coll_expired() || (limit > 0 && queue_now(q) - since > limit);
+    return coll_expired() || (limit > 0 && q->now - since > limit);
 }
 
 void queue_missing(const Comm *c, const Event *part, char text[QUEUE_TEXT]) {
@@ -81,11 +77,11 @@ static void check_oldest(CallQueue *q) {
     if (q->first == q->end) return;
     Queued *t = &q->at[q->first % MAX_QUEUED];
     const Called *c = under_way(t);
-    if (!c || t->since == 0) t->since = c ? queue_now(q) : 0;
+    if (!c || t->since == 0) t->since = c ? q->now : 0;
     if (!c || !queue_too_long(q, t->since, t->limit)) return;
     char others[QUEUE_TEXT], what[COLL_TEXT];
     queue_missing(c->comm, t->part, others);
-    coll_expire(c->comm, coll_describe(c->comm, &c->call, what), queue_now(q) - t->since, others);
+    coll_expire(c->comm, coll_describe(c->comm, &c->call, what), q->now - t->since, others);
 }
 
 /* ---- the thread */
@@ -98,7 +94,8 @@ static void *watch(void *ctx) {
     for (double last = now_s(), now; !q->ends; last = now) {
         struct timespec t;
         now = now_s();
-        if (now - last > COLL_LONGEST_SLEEP) q->stopped += now - last;
+        // not the time in which this process was stopped
+        q->now += now - last > COLL_LONGEST_SLEEP ? 0 : now - last;
         forget_done(q);
         if (q->check) q->check(q->ctx);
         check_oldest(q);
@@ -116,6 +113,7 @@ CallQueue *queue_open(void (*check)(void *ctx), void *ctx) {
     CallQueue *q = mem_calloc(1, sizeof *q);
     q->check = check, q->ctx = ctx;
     q->name = die_rank(), q->device = device_index();
+    q->now = now_s();
     for (int i = 0; i < MAX_QUEUED; i++)
         q->at[i].ready = device_event(), q->at[i].begun = device_event(),
         q->at[i].done = device_event();

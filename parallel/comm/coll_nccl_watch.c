@@ -105,13 +105,13 @@ static void check_host_call(const NcclWorld *n) {
     char others[QUEUE_TEXT], what[COLL_TEXT];
     queue_missing(c, NULL, others);
     snprintf(what, sizeof what, "%s along %s", n->host_call.what, comm_label(c));
-    coll_expire(c, what, queue_now(n->device.queue) - n->host_call.since, others);
+    coll_expire(c, what, n->device.queue->now - n->host_call.since, others);
 }
 
 void nccl_watch_host(NcclWorld *n, const Comm *c, const char *what) {
     pthread_mutex_lock(&n->device.queue->lock);
     n->host_call.comm = what ? c : NULL, n->host_call.what = what;
-    n->host_call.since = queue_now(n->device.queue);
+    n->host_call.since = n->device.queue->now;
     pthread_mutex_unlock(&n->device.queue->lock);
 }
 

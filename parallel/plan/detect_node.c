@@ -40,8 +40,9 @@ static bool read_set(cpu_set_t *set, const char *root, const char *path) {
 /* The first number in a file about a hardware thread; `otherwise`: there is no such file. */
 static int topology(const char *root, int i, const char *file, int otherwise) {
     char path[96], line[64];
+    int x;
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", i, file);
-    return read_line(line, sizeof line, root, path) ? atoi(line) : otherwise;
+    return read_line(line, sizeof line, root, path) && sscanf(line, "%d", &x) == 1 ? x : otherwise;
 }
 
 static void read_cpu(Cpus *c, int i, const char *root) {

@@ -11,7 +11,7 @@
 
 struct Generator {
     const Model *trained;
-    Model m;       // planned for a prompt, OUTPUT_NEXT; its parameters are those of `of`
+    Model m;       // planned for a prompt, OUTPUT_NEXT; its parameters are those of `trained`
     int64_t n;     // positions in the cache
     int32_t *seen; // [config.seq] the tokens of these positions
     float *logits; // [V]

@@ -9,17 +9,20 @@
 #include "layers/kernels.h"
 #include "parallel/train/train.h"
 
+bool run_continues_record(const Options *o) {
+    struct stat record, config;
+    return o->resume && stat(o->json, &record) == 0 && stat(o->config, &config) == 0 &&
+           record.st_dev == config.st_dev && record.st_ino == config.st_ino;
+}
+
 /* Before any input is opened: no input may be an output, and no two outputs the same file. */
 static void claim_outputs(const Options *o) {
     Err e;
-    struct stat st;
     char *hf[EXPORT_FILES];
     weights_export_paths(o->export_hf, hf);
-    // a run that resumes continues the record that --config names
-    if (o->resume && stat(o->config, &st) == 0) claim_input_end(st.st_dev, st.st_ino);
     const struct {
         const char *what, *path;
-    } outputs[] = {{"--json", o->json},
+    } outputs[] = {{"--json", run_continues_record(o) ? "" : o->json},
                    {"--csv", o->csv},
                    {"--trace", o->trace},
                    {"--export-llmc", o->export_llmc},

@@ -40,7 +40,8 @@ static void find_tokenizer(Run *r, const char *checkpoint) {
                                : brings           ? r->init
                                                   : "");
     r->tokenizer = load_tokenizer(r->vocabulary);
-    if (r->lead) r->tokenizer_files = tokenizer_folder(r->vocabulary);
+    if (r->lead && (*r->o->save || *r->o->export_hf))
+        r->tokenizer_files = tokenizer_folder(r->vocabulary);
     if (*r->o->prompt && !(r->tokenizer && tokenizer_can_encode(r->tokenizer)))
         die_usage("--prompt needs a --tokenizer that can encode (vocab.json and merges.txt, or "
                   "tokenizer.json)");
@@ -269,6 +270,10 @@ static char *find_checkpoint(Run *r) {
         die_user("--save %s: none of its checkpoints can be read (the newest is of step %" PRId64
                  "): mend the storage, or move the step_* folders away to start at step 0",
                  r->o->save, step);
+    if (!path && run_continues_record(r->o))
+        die_usage("--json %s: that file is an input (--config), and --save %s has nothing to "
+                  "resume; name another one",
+                  r->o->json, r->o->save);
     if (!path && r->o->resume && r->lead)
         printf("nothing to resume in %s: starting at step 0\n", r->o->save);
     if (path) r->saved_step = step;

@@ -125,6 +125,8 @@ void run_check_options(Run *r);
  * run_only_samples: does the run print samples and end? An empty --prompt asks for samples that
  * begin like a document. */
 bool run_given(const Run *r, const char *option);
+/* Local. Is --json the record that --config names, of a run that resumes? */
+bool run_continues_record(const Options *o);
 bool run_samples(const Run *r);
 bool run_only_samples(const Run *r);
 /* Local. --explain-matmul: prints the schedules of a matmul; returns the exit status. */
