@@ -70,7 +70,7 @@ int test_in_child(void (*f)(void *), void *arg, char *text, size_t n_text);
     } while (0)
 bool test_child_prints(const char *file, int line, int status, void (*f)(void *), void *arg,
                        const char *const *words);
-/* Stops this process, all its threads, for five seconds. */
+/* Stops this process, all its threads, for some five seconds. */
 void test_stop(void);
 /* Runs a shell command in a folder; $BUILD is the folder of this build's programs. Returns its exit
  * status, -1 if a signal ended it. text gets the end of what it printed on both streams. */
