@@ -151,16 +151,19 @@ bool checkpoint_config(const char *path, Config *c, Err *e) {
 
 /* ---- the folder of all checkpoints ---- */
 
-/* The step of "step_00001000", or -1. */
+/* The name of a checkpoint of this step; that of a temporary one begins with a dot. */
+#define STEP_NAME "step_%08lld"
+
+/* The step of a checkpoint with this name, or -1. */
 static int64_t step_of(const char *name) {
     char same[32];
     long long step = strncmp(name, "step_", 5) == 0 ? strtoll(name + 5, NULL, 10) : -1;
-    snprintf(same, sizeof same, "step_%08lld", step);
+    snprintf(same, sizeof same, STEP_NAME, step);
     return strcmp(name, same) == 0 ? step : -1;
 }
 
 static char *step_build_path(const char *save_dir, int64_t step) {
-    char *hidden = mem_printf("%s/.step_%08lld", save_dir, (long long)step);
+    char *hidden = mem_printf("%s/." STEP_NAME, save_dir, (long long)step);
     char *path = temporary_name(hidden);
     mem_free(hidden);
     return path;
@@ -195,7 +198,7 @@ static int64_t *list_steps(const char *save_dir, int *n, Err *e) {
 }
 
 char *checkpoint_path(const char *save_dir, int64_t step) {
-    return mem_printf("%s/step_%08lld", save_dir, (long long)step);
+    return mem_printf("%s/" STEP_NAME, save_dir, (long long)step);
 }
 
 /* Are the paths of the files of a save short enough for the system? */
